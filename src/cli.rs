@@ -1,0 +1,259 @@
+//! The command line as clap types, from which parser, help, man pages and completions are all made.
+//! Its tests keep `man/` and `completions/` fresh.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+
+use crate::duration::{self, Patience};
+use crate::exit::Exit;
+use crate::lock::{LockName, Token};
+use crate::signals::Signal;
+
+/// Hold named locks while a command runs: leases in a shared SQLite file, vouched for by the kernel.
+///
+/// A lock is a name. `tenure run NAME -- CMD` holds it while CMD runs and gives it back however CMD ends;
+/// `acquire`, `extend` and `release` hold it across several commands by a token.
+/// When the lock is held by another, tenure says so at once; `--wait` waits.
+#[derive(Parser, Debug)]
+#[command(
+    name = "tenure",
+    version,
+    disable_help_subcommand = false,
+    propagate_version = true,
+    infer_subcommands = false,
+    arg_required_else_help = false,
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What every verb takes.
+#[derive(Args, Debug)]
+pub struct Common {
+    /// The database file that holds the locks; its directory must exist
+    ///
+    /// Without it, `.local/state/tenure/tenure.db` under your home directory as the password database
+    /// gives it, for root `/var/lib/tenure/tenure.db`: the same file from cron and at a terminal.
+    #[arg(long, value_name = "PATH", env = "TENURE_DB", hide_env_values = true, global = true, value_parser = OsStringValueParser::new().try_map(not_empty_path))]
+    pub db: Option<PathBuf>,
+
+    /// Say nothing of locks that are busy or not held; the exit status tells
+    ///
+    /// A database that cannot be used is still reported.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Say on stderr what is done
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Take locks and print the lease's token on stdout
+    ///
+    /// The lease ends at `tenure release`, or when its time to live has passed without `tenure extend`.
+    Acquire(Acquire),
+    /// Give a lease's locks back
+    ///
+    /// Exits with 76 when the lease is over or another's. The locks of a `tenure run` cannot be
+    /// released by their token: they are given back when its command ends.
+    Release(Release),
+    /// Reset a lease's time to live
+    ///
+    /// Exits with 76 when the lease is over or another's, even if nobody has taken the locks since.
+    Extend(Extend),
+    /// Hold locks while a command runs
+    ///
+    /// The locks are taken, CMD is started and supervised, and the locks are given back when it ends,
+    /// whatever ends it. tenure ends as CMD did: with its exit status, or by the same signal.
+    /// CMD finds TENURE_DB, TENURE_LOCK (the names, one a line), TENURE_TOKEN and TENURE_FENCE in its environment.
+    Run(Run),
+    /// Show who holds what
+    Status(Status),
+}
+
+impl Verb {
+    /// Whether stdout is to get one JSON object, even of a failure.
+    pub fn wants_json(&self) -> bool {
+        match self {
+            Verb::Acquire(args) => args.json,
+            Verb::Release(args) => args.json,
+            Verb::Extend(args) => args.json,
+            Verb::Status(args) => args.json,
+            Verb::Run(_) => false,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct Acquire {
+    /// The locks to take: all of them, or none
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<LockName>,
+
+    #[command(flatten)]
+    pub taking: Taking,
+
+    /// Print one JSON object instead of the token alone
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How `acquire` and `run` take locks. The letters are those of flock(1).
+#[derive(Args, Debug)]
+pub struct Taking {
+    /// How long the lease lives without being renewed
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse_ttl, allow_negative_numbers = true)]
+    pub ttl: Duration,
+
+    /// Wait this long for the locks, or `forever`; without it, one try
+    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse_patience, allow_negative_numbers = true, conflicts_with = "no_wait")]
+    pub wait: Option<Patience>,
+
+    /// Try once, and be done when a lock is held by another (the default)
+    #[arg(short, long, visible_aliases = ["nonblock", "nb"])]
+    pub no_wait: bool,
+
+    /// Share the locks with nobody (the default)
+    #[arg(short = 'x', long, short_alias = 'e')]
+    pub exclusive: bool,
+
+    /// The exit status when a lock is held by another, or the wait ran out
+    #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = Exit::BUSY, allow_negative_numbers = true)]
+    pub conflict_exit_code: u8,
+
+    /// A text for whoever looks at who holds the locks
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+}
+
+impl Taking {
+    /// How long to wait, with no `--wait` meaning one try.
+    pub fn patience(&self) -> Patience {
+        self.wait.unwrap_or(Patience::None)
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct Release {
+    /// The lease's locks: all of them; with the token alone they need not be named
+    #[arg(value_name = "NAME", required_if_eq("force", "true"))]
+    pub names: Vec<LockName>,
+
+    #[command(flatten)]
+    pub proof: Proof,
+
+    /// Take the locks from whoever holds them; no token is needed
+    ///
+    /// A running `tenure run` is told to stop its command, and the locks are free when it has: even a
+    /// forced release makes no two holders. A bare lease ends at once.
+    #[arg(long)]
+    pub force: bool,
+
+    /// With --force: do not wait until the holder is gone
+    #[arg(long, requires = "force")]
+    pub now: bool,
+
+    /// With --force: only if the lease still has this fencing number
+    #[arg(long, value_name = "FENCE", requires = "force", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..))]
+    pub if_fence: Option<i64>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Extend {
+    /// The lease's locks: all of them; with the token alone they need not be named
+    #[arg(value_name = "NAME")]
+    pub names: Vec<LockName>,
+
+    #[command(flatten)]
+    pub proof: Proof,
+
+    /// The new time to live, counted from now; without it, the one that the lease has
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, allow_negative_numbers = true)]
+    pub ttl: Option<Duration>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What shows that a lease is one's own.
+#[derive(Args, Debug)]
+pub struct Proof {
+    /// The token that `acquire` printed
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "TENURE_TOKEN",
+        hide_env_values = true
+    )]
+    pub token: Option<Token>,
+}
+
+#[derive(Args, Debug)]
+pub struct Run {
+    /// The locks to hold: all of them, or none
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<LockName>,
+
+    #[command(flatten)]
+    pub taking: Taking,
+
+    /// Stop CMD after this long, and exit with 124
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, allow_negative_numbers = true)]
+    pub max_time: Option<Duration>,
+
+    /// How long after the signal that stops CMD it is killed
+    #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse, allow_negative_numbers = true)]
+    pub kill_after: Duration,
+
+    /// The signal that stops CMD when the lease is lost
+    #[arg(
+        long,
+        value_name = "SIGNAL",
+        default_value = "TERM",
+        allow_negative_numbers = true
+    )]
+    pub on_lost: Signal,
+
+    /// The command and its arguments, after `--`; they go to exec as they are, no shell reads them
+    #[arg(value_name = "CMD", last = true)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct Status {
+    /// Only these locks
+    #[arg(value_name = "NAME")]
+    pub names: Vec<LockName>,
+
+    /// Say whether this lease is still held: exit status 0, or 76
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<Token>,
+
+    /// Print one JSON object a lock, each on a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {
+    if text.is_empty() {
+        Err("the path cannot be empty")
+    } else {
+        Ok(text.into())
+    }
+}

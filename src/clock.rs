@@ -1,0 +1,183 @@
+//! Boot time, wall time and the boot's identity.
+//!
+//! Both clocks are read through the C library, where shims that fake time can reach them.
+
+use std::fs;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::lock::Expiry;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const OFFSETS: &str = "/proc/self/timens_offsets";
+
+/// Where the clocks stood. Both in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Since this boot, suspends included; the same in every time namespace.
+    pub boot: i64,
+    /// Since 1970, by a clock that people set.
+    pub wall: i64,
+}
+
+/// This machine's clocks.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    boot_id: Option<String>,
+    /// What this time namespace adds to the boot clock, in milliseconds.
+    offset: i64,
+}
+
+impl Clock {
+    /// The clocks of the running boot.
+    pub fn of_this_boot() -> Self {
+        let boot_id = fs::read_to_string(BOOT_ID)
+            .ok()
+            .map(|id| id.trim().to_owned())
+            .filter(|id| !id.is_empty());
+        Self {
+            boot_id,
+            offset: boottime_offset(&fs::read_to_string(OFFSETS).unwrap_or_default()),
+        }
+    }
+
+    /// The wall clock alone, for a store that several machines share.
+    pub fn wall_only() -> Self {
+        Self {
+            boot_id: None,
+            offset: 0,
+        }
+    }
+
+    /// Which boot the boot clock belongs to; none where that cannot be told, and then only the wall clock counts.
+    pub fn boot_id(&self) -> Option<&str> {
+        self.boot_id.as_deref()
+    }
+
+    pub fn now(&self) -> Now {
+        Now {
+            boot: read(ClockId::Boottime) - self.offset,
+            wall: read(ClockId::Realtime),
+        }
+    }
+
+    /// How many milliseconds an expiry has to go: by the boot clock while its boot lasts, by the wall clock otherwise.
+    pub fn remaining(&self, expiry: &Expiry, now: Now) -> i64 {
+        match expiry.boot {
+            Some(boot) if self.boot_id.is_some() && self.boot_id == expiry.boot_id => {
+                boot.saturating_sub(now.boot)
+            }
+            _ => expiry.wall.saturating_sub(now.wall),
+        }
+    }
+
+    /// The moment `millis` from now, on both clocks.
+    pub fn after(&self, now: Now, millis: i64) -> Expiry {
+        Expiry {
+            boot_id: self.boot_id.clone(),
+            boot: self
+                .boot_id
+                .as_ref()
+                .map(|_| now.boot.saturating_add(millis)),
+            wall: now.wall.saturating_add(millis),
+        }
+    }
+}
+
+fn read(clock: ClockId) -> i64 {
+    let time = clock_gettime(clock);
+    time.tv_sec
+        .saturating_mul(1000)
+        .saturating_add(time.tv_nsec / 1_000_000)
+}
+
+/// From lines such as `boottime  86400  500000000`, in milliseconds; a kernel without the file has no offset.
+fn boottime_offset(text: &str) -> i64 {
+    let mut fields = text
+        .lines()
+        .find_map(|line| line.strip_prefix("boottime"))
+        .unwrap_or_default()
+        .split_whitespace();
+    let mut number = || {
+        fields
+            .next()
+            .and_then(|field| field.parse::<i64>().ok())
+            .unwrap_or(0)
+    };
+    let (seconds, nanos) = (number(), number());
+    seconds
+        .saturating_mul(1000)
+        .saturating_add(nanos / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read_in_milliseconds() {
+        assert_eq!(
+            boottime_offset("monotonic           0         0\nboottime       86400 500000000\n"),
+            86_400_500
+        );
+        assert_eq!(boottime_offset("boottime  -5 0"), -5000);
+        assert_eq!(boottime_offset(""), 0);
+    }
+
+    #[test]
+    fn the_boot_clock_counts_only_within_its_boot() {
+        let clock = Clock {
+            boot_id: Some("a".into()),
+            offset: 0,
+        };
+        let now = Now {
+            boot: 1000,
+            wall: 50_000,
+        };
+        let mut expiry = clock.after(now, 500);
+        assert_eq!(
+            clock.remaining(
+                &expiry,
+                Now {
+                    boot: 1200,
+                    wall: 999_999
+                }
+            ),
+            300
+        );
+        expiry.boot_id = Some("b".into());
+        assert_eq!(
+            clock.remaining(
+                &expiry,
+                Now {
+                    boot: 1200,
+                    wall: 50_100
+                }
+            ),
+            400
+        );
+    }
+
+    #[test]
+    fn without_a_boot_the_wall_clock_counts() {
+        let clock = Clock::wall_only();
+        let expiry = clock.after(
+            Now {
+                boot: 1,
+                wall: 1000,
+            },
+            500,
+        );
+        assert_eq!(expiry.boot, None);
+        assert_eq!(
+            clock.remaining(
+                &expiry,
+                Now {
+                    boot: 1,
+                    wall: 1600
+                }
+            ),
+            -100
+        );
+    }
+}

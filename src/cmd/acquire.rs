@@ -1,0 +1,76 @@
+//! `tenure acquire`: take locks and print the lease's token.
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::take::{Taken, pending_end, take};
+use super::{open, sorted};
+use crate::cli::{Acquire, Common};
+use crate::duration::millis;
+use crate::exit::Exit;
+use crate::holder;
+use crate::lock::{Lease, LockName, Request};
+use crate::output;
+use crate::signals::Signals;
+use crate::store::sqlite::{Durability, Purpose};
+use crate::store::{Keeping, Store};
+
+/// # Errors
+/// The store cannot be used.
+pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
+    // Until the token is out, whoever interrupts would leave a lease that nobody can end.
+    let signals = Signals::for_waiter().context("cannot watch signals")?;
+    let mut store = open(common, Purpose::Take(Durability::Power))?;
+    let request = Request {
+        names: sorted(&args.names),
+        ttl: args.taking.ttl,
+        holder: holder::of_caller(args.taking.note.as_deref()),
+    };
+    let lease = match take(
+        &mut store,
+        &request,
+        Keeping::Bare,
+        &args.taking,
+        &signals,
+        common,
+    )? {
+        Taken::Granted(lease) => lease,
+        Taken::Not(exit, others) => {
+            if args.json && matches!(exit, Exit::Busy(_)) {
+                let held: Vec<_> = others
+                    .iter()
+                    .map(|held| {
+                        output::lock_json(output::asked_of(&request.names, held), Some(held))
+                    })
+                    .collect();
+                output::print_json(&json!({ "reason": "busy", "held": held }))?;
+            }
+            return Ok(exit);
+        }
+    };
+    if let Some(signal) = pending_end(&signals) {
+        store.release(&lease.token, &lease.names)?;
+        return Ok(Exit::Signal(signal));
+    }
+    let text = if args.json {
+        format!("{}\n", as_json(&lease))
+    } else {
+        format!("{}\n", lease.token)
+    };
+    if let Err(error) = output::print_all(&text) {
+        // A lease whose token nobody has would stand in everybody's way until its time is over.
+        store.release(&lease.token, &lease.names)?;
+        return Err(error)
+            .context("cannot write the token to standard output; the locks were given back");
+    }
+    Ok(Exit::Done)
+}
+
+fn as_json(lease: &Lease) -> serde_json::Value {
+    json!({
+        "names": lease.names.iter().map(LockName::as_str).collect::<Vec<_>>(),
+        "token": lease.token.to_string(),
+        "fence": lease.fence,
+        "ttl_ms": millis(lease.ttl),
+    })
+}

@@ -1,0 +1,91 @@
+//! One verb a file, and here what they share: opening the store, and taking locks.
+
+mod acquire;
+mod extend;
+mod release;
+mod run;
+mod status;
+mod take;
+
+use anyhow::Result;
+
+use crate::cli::{Cli, Common, Verb};
+use crate::exit::{Exit, Usage};
+use crate::lock::{LockName, Token};
+use crate::output;
+use crate::store::Store;
+use crate::store::sqlite::{self, Purpose, SqliteStore};
+
+/// Does what the command line says.
+///
+/// # Errors
+/// [`Usage`] for a mistake of the caller's; anything else means that the store cannot be used.
+pub fn dispatch(cli: &Cli) -> Result<Exit> {
+    match &cli.verb {
+        Verb::Acquire(args) => acquire::run(args, &cli.common),
+        Verb::Release(args) => release::run(args, &cli.common),
+        Verb::Extend(args) => extend::run(args, &cli.common),
+        Verb::Run(args) => run::run(args, &cli.common),
+        Verb::Status(args) => status::run(args, &cli.common),
+    }
+}
+
+/// The store that the command line names, for a verb that needs one.
+fn open(common: &Common, purpose: Purpose) -> Result<SqliteStore> {
+    Ok(sqlite::open(common.db.as_deref(), purpose)?
+        .expect("only looking can find no database and go on"))
+}
+
+/// The names in order, each once: the order in which stores keep them.
+fn sorted(names: &[LockName]) -> Vec<LockName> {
+    let mut names = names.to_vec();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The token, from the command line or the environment.
+fn token_of(token: Option<Token>) -> Result<Token> {
+    Ok(token.ok_or_else(|| {
+        Usage("no token: give the one that acquire printed, with --token or in TENURE_TOKEN".into())
+    })?)
+}
+
+/// Says, unless told to be quiet, that a token's lease is over.
+fn not_held(common: &Common, json: bool, names: &[LockName], location: &str) -> Result<Exit> {
+    if !common.quiet {
+        let what = if names.is_empty() {
+            "the lease of this token".to_owned()
+        } else {
+            output::list(names)
+        };
+        output::say(&format!(
+            "{what} is not held: the lease is over or another's (in {location})"
+        ));
+    }
+    if json {
+        output::print_json(&serde_json::json!({ "reason": "not-held" }))?;
+    }
+    Ok(Exit::NotHeld)
+}
+
+/// A usage error: a lease ends whole or not at all.
+fn only_some(all: &[LockName]) -> anyhow::Error {
+    Usage(format!(
+        "this lease has more locks: name all of {}, or none",
+        output::list(all)
+    ))
+    .into()
+}
+
+/// Tells what was done, under `--verbose`.
+fn explain(common: &Common, text: impl FnOnce() -> String) {
+    if common.verbose {
+        output::say(&text());
+    }
+}
+
+/// Where a store is, for a message.
+fn place(store: &dyn Store) -> String {
+    store.location()
+}

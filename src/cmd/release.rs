@@ -1,0 +1,134 @@
+//! `tenure release`: give a lease's locks back, or with `--force` take them from whoever holds them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::{explain, not_held, only_some, open, place, sorted, token_of};
+use crate::cli::{Common, Release};
+use crate::exit::{Exit, Usage};
+use crate::holder;
+use crate::lock::{Held, LockName, Standing};
+use crate::output;
+use crate::signals::{self, Signal};
+use crate::store::sqlite::Purpose;
+use crate::store::{Shown, Store};
+use crate::wait;
+
+/// The pause between two looks at a holder that was told to end.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// # Errors
+/// A usage error, or the store cannot be used.
+pub fn run(args: &Release, common: &Common) -> Result<Exit> {
+    if args.force {
+        take_away(args, common)
+    } else {
+        give_back(args, common)
+    }
+}
+
+fn give_back(args: &Release, common: &Common) -> Result<Exit> {
+    let token = token_of(args.proof.token)?;
+    let names = sorted(&args.names);
+    let mut store = open(common, Purpose::Change)?;
+    match store.release(&token, &names)? {
+        Shown::Done(held) => done(args, common, &[held], &place(&store)),
+        Shown::NotHeld => not_held(common, args.json, &names, &place(&store)),
+        Shown::OnlySome(all) => Err(only_some(&all)),
+        Shown::OfRun(held) => Err(Usage(format!(
+            "{} is held by a run (pid {}), which gives it back when its command ends; release --force stops that",
+            output::list(&held.names),
+            held.holder.pid
+        ))
+        .into()),
+    }
+}
+
+fn take_away(args: &Release, common: &Common) -> Result<Exit> {
+    let names = sorted(&args.names);
+    let mut store = open(common, Purpose::Change)?;
+    let by = holder::show(&holder::of_caller(None));
+    let taken = store.revoke(&names, args.if_fence, args.now, &by)?;
+    if taken.is_empty() {
+        return not_held(common, args.json, &names, &place(&store));
+    }
+    for held in &taken {
+        say_what_goes_with_it(&names, held);
+    }
+    if !args.now {
+        wait_until_gone(&mut store, &taken)?;
+    }
+    done(args, common, &taken, &place(&store))
+}
+
+fn say_what_goes_with_it(asked: &[LockName], held: &Held) {
+    let (named, others): (Vec<LockName>, Vec<LockName>) = held
+        .names
+        .iter()
+        .cloned()
+        .partition(|name| asked.contains(name));
+    if !others.is_empty() {
+        output::say(&format!(
+            "{} goes with {}: one lease holds them",
+            output::list(&others),
+            output::list(&named)
+        ));
+    }
+}
+
+/// Returns when none of these leases lives any more.
+fn wait_until_gone(store: &mut dyn Store, taken: &[Held]) -> Result<()> {
+    let names: Vec<LockName> = taken.iter().flat_map(|held| held.names.clone()).collect();
+    let is_left = |held: &[Held]| {
+        held.iter()
+            .any(|held| taken.iter().any(|taken| taken.id == held.id))
+    };
+    let mut told = false;
+    loop {
+        let held = store.held(&names)?;
+        if !is_left(&held) {
+            return Ok(());
+        }
+        if !told {
+            told = true;
+            explain_interrupt(&names)?;
+            if let Some(orphan) = held.iter().find(|held| held.standing == Standing::Orphaned) {
+                let names = output::list(&orphan.names);
+                output::say(&format!(
+                    "{names} is held by processes that a killed run left behind; waiting until they end or their time is over (--now does not wait)"
+                ));
+            }
+        }
+        wait::pause(LOOK);
+    }
+}
+
+/// Ctrl-C ends the wait and nothing else: says so, and ends as any program does that is interrupted.
+fn explain_interrupt(names: &[LockName]) -> Result<()> {
+    if signals::is_ignored(Signal::INT) {
+        return Ok(());
+    }
+    let names = output::list(names);
+    ctrlc::set_handler(move || {
+        output::say(&format!(
+            "not waiting any longer: {names} was revoked, but its holder has not ended yet"
+        ));
+        signals::die_by(Signal::INT);
+    })
+    .context("cannot watch for Ctrl-C")
+}
+
+fn done(args: &Release, common: &Common, released: &[Held], location: &str) -> Result<Exit> {
+    for held in released {
+        explain(common, || {
+            format!("{} is free (in {location})", output::list(&held.names))
+        });
+        if args.json {
+            let names: Vec<_> = held.names.iter().map(LockName::as_str).collect();
+            output::print_json(&json!({ "names": names, "fence": held.fence }))?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,398 @@
+//! `tenure run`: acquire, spawn, supervise, release.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{getpid, getsid};
+
+use super::take::{Taken, pending_end, take};
+use super::{explain, open, sorted};
+use crate::child::{self, Change, Child, Job, SpawnError, Status};
+use crate::cli::{Common, Run};
+use crate::duration::show;
+use crate::exit::{Exit, Usage};
+use crate::holder;
+use crate::lock::{Lease, LockName, Request};
+use crate::output;
+use crate::signals::{self, Inherited, Origin, Received, Signal, Signals};
+use crate::store::sqlite::{Durability, Purpose};
+use crate::store::{Keeping, Look, Store};
+use crate::wait;
+
+/// How often the lease is looked after: a loss is noticed within this and acted upon.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The same while the job is being stopped, and its last process may end at any moment.
+const STOPPING_LOOK: Duration = Duration::from_millis(20);
+
+/// The first pause after a renewal that failed; it doubles up to [`LOOK`].
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The least pause between renewals, however short the time to live.
+const LEAST_RENEWAL: Duration = Duration::from_millis(20);
+
+/// How long killed processes are waited for. They die at once, unless the kernel cannot let them.
+const DYING: Duration = Duration::from_secs(5);
+
+/// What is kept free before a lease ends that time alone keeps: for a look that comes late, and two clocks' ticks.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// # Errors
+/// A usage error, or the store cannot be used. CMD was not started.
+pub fn run(args: &Run, common: &Common) -> Result<Exit> {
+    if args.command.is_empty() {
+        return Err(
+            Usage("no command: it comes after --, as in tenure run NAME -- CMD".into()).into(),
+        );
+    }
+    let signals = Signals::for_supervisor().context("cannot watch signals")?;
+    let mut store = open(common, Purpose::Take(Durability::Process))?;
+    check_time_to_stop(args, &store)?;
+
+    let asked = Instant::now();
+    let request = Request {
+        names: sorted(&args.names),
+        ttl: args.taking.ttl,
+        holder: holder::of_command(&args.command, args.taking.note.as_deref()),
+    };
+    let lease = match take(
+        &mut store,
+        &request,
+        Keeping::Supervised,
+        &args.taking,
+        &signals,
+        common,
+    )? {
+        Taken::Granted(lease) => lease,
+        Taken::Not(exit, _) => return Ok(exit),
+    };
+    let exit = match pending_end(&signals) {
+        Some(signal) => Exit::Signal(signal),
+        None => match spawn(args, &store, &lease, signals.inherited()) {
+            Ok(child) => {
+                Supervision::begin(args, common, child, &mut store, &lease, &signals, asked)
+                    .until_end()
+            }
+            Err(exit) => exit,
+        },
+    };
+    release(&mut store, &lease);
+    Ok(exit)
+}
+
+/// Where time alone keeps the lease, CMD must be stopped, and dead, before that is over.
+fn check_time_to_stop(args: &Run, store: &dyn Store) -> Result<()> {
+    let least = (args.kill_after + MARGIN) * 2;
+    if !store.vouches() && args.taking.ttl < least {
+        return Err(Usage(format!(
+            "--ttl must be at least {} here, for a lease that time alone keeps and --kill-after {}",
+            show(least),
+            show(args.kill_after)
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+fn spawn(
+    args: &Run,
+    store: &dyn Store,
+    lease: &Lease,
+    inherited: &Inherited,
+) -> Result<Child, Exit> {
+    let own_group = !child::has_controlling_terminal();
+    if !own_group {
+        child::adopt_orphans();
+    }
+    let names: Vec<&str> = lease.names.iter().map(LockName::as_str).collect();
+    let job = Job {
+        command: &args.command,
+        environment: vec![
+            ("TENURE_DB", Some(store.address())),
+            ("TENURE_LOCK", Some(names.join("\n").into())),
+            ("TENURE_TOKEN", Some(lease.token.to_string().into())),
+            ("TENURE_FENCE", Some(lease.fence.to_string().into())),
+            ("TENURE_SLOT", None),
+        ],
+        inherit: store.tree(),
+        inherited,
+        own_group,
+    };
+    Child::spawn(&job).map_err(|error| cannot_start(&args.command[0], error))
+}
+
+fn cannot_start(command: &OsString, error: SpawnError) -> Exit {
+    let (exit, error) = match error {
+        SpawnError::NotFound(error) => (Exit::NotFound, error),
+        SpawnError::CannotExecute(error) => (Exit::CannotExecute, error),
+    };
+    output::say(&output::chain(
+        &anyhow::Error::from(error).context(format!("cannot run {}", command.display())),
+    ));
+    exit
+}
+
+fn release(store: &mut dyn Store, lease: &Lease) {
+    if let Err(error) = store.give_back(lease) {
+        let names = output::list(&lease.names);
+        output::say(&format!(
+            "{}; {names} is free all the same",
+            output::chain(&error)
+        ));
+    }
+}
+
+/// Why CMD is being stopped.
+enum Reason {
+    TimedOut,
+    Lost,
+}
+
+struct Stop {
+    reason: Reason,
+    /// When the patience with the tree ends: KILL.
+    kill_at: Instant,
+}
+
+struct Supervision<'a> {
+    args: &'a Run,
+    common: &'a Common,
+    child: Child,
+    store: &'a mut dyn Store,
+    lease: &'a Lease,
+    signals: &'a Signals,
+    leads_session: bool,
+    shares_terminal: bool,
+    time_limit: Option<Instant>,
+    next_look: Instant,
+    next_renewal: Instant,
+    retry: Duration,
+    /// Until when the last good renewal keeps the lease, by time.
+    good_until: Instant,
+    warned: bool,
+    stop: Option<Stop>,
+}
+
+impl<'a> Supervision<'a> {
+    /// `asked` is a moment before the lease was granted: a time to live is never thought longer than it is.
+    fn begin(
+        args: &'a Run,
+        common: &'a Common,
+        child: Child,
+        store: &'a mut dyn Store,
+        lease: &'a Lease,
+        signals: &'a Signals,
+        asked: Instant,
+    ) -> Self {
+        let now = Instant::now();
+        let shares_terminal = !child.has_own_group();
+        let mut supervision = Self {
+            args,
+            common,
+            child,
+            store,
+            lease,
+            signals,
+            leads_session: getsid(None).is_ok_and(|session| session == getpid()),
+            shares_terminal,
+            time_limit: args.max_time.map(|limit| now + limit),
+            next_look: now + LOOK,
+            next_renewal: now,
+            retry: RETRY,
+            good_until: asked + lease.ttl,
+            warned: false,
+            stop: None,
+        };
+        supervision.plan_renewal();
+        supervision
+    }
+
+    /// Returns when CMD has ended, and where it had to be stopped, when its whole tree has.
+    fn until_end(mut self) -> Exit {
+        self.store.tidy();
+        loop {
+            match wait::for_signal(self.signals, self.next_moment()) {
+                Ok(Some(received)) => self.pass_on(received),
+                Ok(None) => {}
+                Err(error) => self.warn(&format!("cannot wait for signals: {error}")),
+            }
+            for change in self.child.changes() {
+                match change {
+                    Change::Stopped(signal) => self.stop_along(signal),
+                    Change::Ended(status) if self.stop.is_none() => return ended(status),
+                    Change::Ended(_) => {}
+                }
+            }
+            if let Some(exit) = self.go_on_stopping() {
+                return exit;
+            }
+            self.keep_time();
+            self.look_after_lease();
+        }
+    }
+
+    fn next_moment(&self) -> Instant {
+        let now = Instant::now();
+        if self.stop.is_some() {
+            return now + STOPPING_LOOK;
+        }
+        let moments = [
+            Some(self.next_look),
+            Some(self.next_renewal),
+            self.time_limit,
+        ];
+        moments.into_iter().flatten().min().unwrap_or(now + LOOK)
+    }
+
+    /// What the terminal sends goes to its whole foreground group, and so to CMD, without our doing; anything else
+    /// was sent to this process alone.
+    fn pass_on(&mut self, received: Received) {
+        let from_terminal = received.origin == Origin::Kernel && self.shares_terminal;
+        // A hang-up, and the CONT that goes with it, the kernel tells to nobody but the session's leader.
+        let hang_up = self.leads_session && [Signal::HUP, Signal::CONT].contains(&received.signal);
+        if received.signal != Signal::CHLD && (!from_terminal || hang_up) {
+            self.child.relay(received.signal);
+        }
+    }
+
+    /// CMD was stopped by job control: so is whoever waits for tenure to be told, and this process too.
+    fn stop_along(&mut self, signal: Signal) {
+        if signal.is_job_control() && self.stop.is_none() {
+            signals::stop_by(signal);
+        }
+    }
+
+    fn keep_time(&mut self) {
+        if self.stop.is_none() && self.time_limit.is_some_and(|limit| Instant::now() >= limit) {
+            let limit = show(self.args.max_time.unwrap_or_default());
+            if !self.common.quiet {
+                output::say(&format!(
+                    "stopping the command: it has run for {limit}, which is --max-time"
+                ));
+            }
+            self.begin_stop(Signal::TERM, Reason::TimedOut);
+        }
+    }
+
+    fn look_after_lease(&mut self) {
+        if matches!(
+            self.stop,
+            Some(Stop {
+                reason: Reason::Lost,
+                ..
+            })
+        ) {
+            return;
+        }
+        let now = Instant::now();
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            match self.store.look(self.lease) {
+                Ok(Look::Held) => {}
+                Ok(Look::Gone) => return self.lose("its lease is gone from the database"),
+                Ok(Look::Revoked(by)) => return self.lose(&format!("it was taken away by {by}")),
+                Ok(Look::Moved) => {
+                    return self.lose(&format!(
+                        "{} was deleted or replaced",
+                        self.store.location()
+                    ));
+                }
+                // Often nothing but somebody who has the file for himself; what lasts is told by the renewal.
+                Err(error) => explain(self.common, || output::chain(&error)),
+            }
+        }
+        if now >= self.next_renewal {
+            match self.store.renew(self.lease) {
+                Ok(Some(until)) => {
+                    self.good_until = until;
+                    self.warned = false;
+                    self.retry = RETRY;
+                    self.plan_renewal();
+                }
+                Ok(None) => return self.lose("its lease is gone from the database"),
+                Err(error) => self.renewal_failed(&error),
+            }
+        }
+        if !self.store.vouches()
+            && Instant::now() + self.args.kill_after + MARGIN >= self.good_until
+        {
+            self.lose("its lease could not be renewed in time");
+        }
+    }
+
+    fn plan_renewal(&mut self) {
+        self.next_renewal = Instant::now() + wait::jittered(self.lease.ttl / 3).max(LEAST_RENEWAL);
+    }
+
+    /// While the kernel vouches for this process the lease lives on, so this is worth a word and no more, and
+    /// only when time would have ended it.
+    fn renewal_failed(&mut self, error: &anyhow::Error) {
+        let now = Instant::now();
+        self.next_renewal = now + wait::jittered(self.retry);
+        self.retry = (self.retry * 2).min(LOOK);
+        if now >= self.good_until {
+            self.warn(&format!(
+                "{}; {} is held all the same while this process lives",
+                output::chain(error),
+                output::list(&self.lease.names)
+            ));
+        }
+    }
+
+    /// Once for each time that things go wrong, not each second.
+    fn warn(&mut self, message: &str) {
+        if !self.warned {
+            self.warned = true;
+            output::say(message);
+        }
+    }
+
+    fn lose(&mut self, why: &str) {
+        output::say(&format!(
+            "lost {}: {why}; stopping the command",
+            output::list(&self.lease.names)
+        ));
+        self.begin_stop(self.args.on_lost, Reason::Lost);
+    }
+
+    fn begin_stop(&mut self, signal: Signal, reason: Reason) {
+        // A stop for time may become one for loss: then the first KILL stands.
+        let kill_at = self.stop.as_ref().map_or_else(
+            || Instant::now() + self.args.kill_after,
+            |stop| stop.kill_at,
+        );
+        self.stop = Some(Stop { reason, kill_at });
+        self.child.signal_tree(signal);
+    }
+
+    /// The exit, when the stopped tree is gone.
+    fn go_on_stopping(&mut self) -> Option<Exit> {
+        let stop = self.stop.as_ref()?;
+        let exit = match stop.reason {
+            Reason::TimedOut => Exit::TimedOut,
+            Reason::Lost => Exit::NotHeld,
+        };
+        if self.child.has_ended() && self.child.tree_is_gone() {
+            return Some(exit);
+        }
+        let now = Instant::now();
+        if now >= stop.kill_at {
+            self.child.signal_tree(Signal::KILL);
+            if now >= stop.kill_at + DYING {
+                output::say(
+                    "the command was killed, and the kernel has not ended all of its processes",
+                );
+                return Some(exit);
+            }
+        }
+        None
+    }
+}
+
+fn ended(status: Status) -> Exit {
+    match status {
+        Status::Exited(code) => Exit::Command(code),
+        Status::Killed(signal) => Exit::Signal(signal),
+    }
+}

@@ -1,0 +1,322 @@
+//! Proof of life: kernel locks on single bytes of the guard file.
+//!
+//! The locks are open-file-description locks. They belong to an open file, not to a process: a child inherits
+//! them with the descriptor, closing some other descriptor of the file does not drop them, and they are gone
+//! the instant that the last copy of their own descriptor is, whatever ended its owner.
+
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+use rustix::fs::Mode;
+
+use crate::lock::GuardMark;
+
+/// The byte under which a database is made: one maker at a time.
+const CREATION: i64 = 0;
+
+/// The first byte that a ticket may draw; those below are reserved.
+const FIRST: i64 = 1024;
+
+/// Tickets draw from 62 bits, so that two never meet and offset plus length stays far from overflow.
+const LAST: i64 = (1 << 62) - 1;
+
+/// The guard file, open to ask and, where permissions allow, to hold.
+pub struct Guard {
+    path: PathBuf,
+    file: File,
+    inode: u64,
+}
+
+impl Guard {
+    /// The guard file of a database: beside it, under its name and `-guard`.
+    pub fn path_for(database: &Path) -> PathBuf {
+        let mut path = database.as_os_str().to_owned();
+        path.push("-guard");
+        path.into()
+    }
+
+    /// Opens the guard file to hold bytes of it, and makes it where there is none.
+    ///
+    /// # Errors
+    /// Those of open(2); also when what stands there is not a regular file.
+    pub fn open(database: &Path) -> io::Result<Self> {
+        Self::open_with(
+            database,
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .mode(0o600),
+        )
+    }
+
+    /// Opens the guard file only to ask who holds bytes of it.
+    ///
+    /// # Errors
+    /// Those of open(2), "not found" among them.
+    pub fn open_to_ask(database: &Path) -> io::Result<Self> {
+        Self::open_with(database, OpenOptions::new().read(true))
+    }
+
+    fn open_with(database: &Path, options: &mut OpenOptions) -> io::Result<Self> {
+        let path = Self::path_for(database);
+        // NONBLOCK: if a FIFO stands there, the open must not wait for its other end.
+        let file = options
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(&path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a regular file",
+            ));
+        }
+        Ok(Self {
+            path,
+            inode: metadata.ino(),
+            file,
+        })
+    }
+
+    /// Identifies this guard file in the rows of those who hold bytes of it.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// The permission bits and group of the guard file.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub fn mode_and_group(&self) -> io::Result<(u32, u32)> {
+        self.file
+            .metadata()
+            .map(|metadata| (metadata.mode() & 0o777, metadata.gid()))
+    }
+
+    /// Whether the path no longer leads to this file: somebody deleted or replaced it.
+    pub fn is_replaced(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).map_or(true, |metadata| metadata.ino() != self.inode)
+    }
+
+    /// Gives the guard file the database's mode, owner and group, where this process may: whoever may use the one
+    /// must be able to use the other.
+    pub fn match_access(&self, mode: u32, uid: u32, gid: u32) {
+        let Ok(own) = self.file.metadata() else {
+            return;
+        };
+        // What is refused here is found by whoever cannot open the guard, with its path in the message.
+        if own.uid() != uid || own.gid() != gid {
+            let _ = fchown(&self.file, Some(uid), Some(gid));
+        }
+        if own.mode() & 0o777 != mode & 0o777 {
+            let _ = rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode & 0o777));
+        }
+    }
+
+    /// Tries to become the one maker of the database, until this is dropped; false when there is another.
+    ///
+    /// # Errors
+    /// Those of fcntl(2) other than the byte being taken.
+    pub fn lock_creation(&self) -> io::Result<bool> {
+        set_lock(self.file.as_fd(), libc::F_WRLCK, CREATION)
+    }
+
+    /// Whether anybody holds this byte.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn is_locked(&self, byte: i64) -> io::Result<bool> {
+        is_range_locked(self.file.as_fd(), byte, 1)
+    }
+
+    /// Whether any ticket at all has a living process.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn has_living_tickets(&self) -> io::Result<bool> {
+        is_range_locked(self.file.as_fd(), FIRST, 0)
+    }
+
+    /// Draws bytes for a ticket and locks them: the one for this process, the one for its job.
+    ///
+    /// # Errors
+    /// Those of open(2), fcntl(2) and the system's random numbers.
+    pub fn hold(&self) -> io::Result<Hold> {
+        let open = || {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
+                .open(&self.path)
+        };
+        // Two open files: the one lock must end with this process, the other with its job's last process.
+        let (supervisor, tree) = (open()?, open()?);
+        let inode = supervisor.metadata()?.ino();
+        if inode != self.inode || tree.metadata()?.ino() != inode {
+            return Err(io::Error::new(
+                io::ErrorKind::Interrupted,
+                "the guard file was replaced meanwhile",
+            ));
+        }
+        let (own_byte, tree_byte) = (draw()?, draw()?);
+        if !set_lock(supervisor.as_fd(), libc::F_WRLCK, own_byte)?
+            || !set_lock(tree.as_fd(), libc::F_WRLCK, tree_byte)?
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another holds the byte that was drawn",
+            ));
+        }
+        Ok(Hold {
+            mark: GuardMark {
+                inode,
+                supervisor: own_byte,
+                tree: Some(tree_byte),
+            },
+            supervisor,
+            tree,
+        })
+    }
+}
+
+/// A ticket's locked bytes. Dropping it gives them back, inherited copies included.
+pub struct Hold {
+    mark: GuardMark,
+    supervisor: File,
+    tree: File,
+}
+
+impl Hold {
+    /// What the ticket's row says of these bytes.
+    pub fn mark(&self) -> GuardMark {
+        self.mark
+    }
+
+    /// For a job that has started already and cannot be given its byte: gives that back.
+    pub fn without_tree(mut self) -> Self {
+        if let Some(tree) = self.mark.tree.take() {
+            let _ = set_lock(self.tree.as_fd(), libc::F_UNLCK, tree);
+        }
+        self
+    }
+
+    /// The descriptor that the job inherits. It says close-on-exec; the child makes its own copy.
+    pub fn tree(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Explicitly: a daemon that the job left behind has a copy of the tree's descriptor, and closing ours
+        // would leave its lock (flock's best-known trap).
+        let _ = set_lock(self.supervisor.as_fd(), libc::F_UNLCK, self.mark.supervisor);
+        if let Some(tree) = self.mark.tree {
+            let _ = set_lock(self.tree.as_fd(), libc::F_UNLCK, tree);
+        }
+    }
+}
+
+fn draw() -> io::Result<i64> {
+    let mut bytes = [0; 8];
+    SysRng
+        .try_fill_bytes(&mut bytes)
+        .map_err(io::Error::other)?;
+    Ok(FIRST + (i64::from_ne_bytes(bytes) & LAST) % (LAST - FIRST))
+}
+
+fn flock(kind: i32, start: i64, len: i64) -> libc::flock {
+    // SAFETY: a structure of integers, for which zero is valid; l_pid must be zero for these locks.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = i16::try_from(kind).expect("lock kinds are 0, 1 and 2");
+    lock.l_whence = i16::try_from(libc::SEEK_SET).expect("SEEK_SET is 0");
+    lock.l_start = start;
+    lock.l_len = len;
+    lock
+}
+
+/// Locks or unlocks one byte without waiting; false when another has it.
+fn set_lock(file: BorrowedFd<'_>, kind: i32, byte: i64) -> io::Result<bool> {
+    // SAFETY: an open descriptor and a valid structure.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &flock(kind, byte, 1)) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// Asks without taking. As a reader would ask: a waiter's read lock is not a holder.
+fn is_range_locked(file: BorrowedFd<'_>, start: i64, len: i64) -> io::Result<bool> {
+    let mut lock = flock(libc::F_RDLCK, start, len);
+    // SAFETY: an open descriptor and a valid structure, which the kernel fills in.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } == 0 {
+        return Ok(i32::from(lock.l_type) != libc::F_UNLCK);
+    }
+    Err(io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_byte_is_seen_by_others_and_gone_when_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("l.db");
+        let (own, other) = (
+            Guard::open(&database).unwrap(),
+            Guard::open_to_ask(&database).unwrap(),
+        );
+        let hold = own.hold().unwrap();
+        let inherited = hold.tree().try_clone_to_owned().unwrap();
+        let mark = hold.mark();
+        assert!(
+            other.is_locked(mark.supervisor).unwrap()
+                && other.is_locked(mark.tree.unwrap()).unwrap()
+        );
+        assert!(other.has_living_tickets().unwrap());
+        drop(hold);
+        assert!(
+            !other.is_locked(mark.supervisor).unwrap()
+                && !other.is_locked(mark.tree.unwrap()).unwrap()
+        );
+        assert!(!other.has_living_tickets().unwrap());
+        drop(inherited);
+    }
+
+    #[test]
+    fn the_creation_byte_is_no_living_ticket() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("l.db");
+        let (own, other) = (
+            Guard::open(&database).unwrap(),
+            Guard::open(&database).unwrap(),
+        );
+        assert!(own.lock_creation().unwrap());
+        assert!(!other.lock_creation().unwrap());
+        assert!(!other.has_living_tickets().unwrap());
+        drop(own);
+        assert!(other.lock_creation().unwrap());
+    }
+
+    #[test]
+    fn a_replaced_guard_file_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("l.db");
+        let guard = Guard::open(&database).unwrap();
+        assert!(!guard.is_replaced());
+        std::fs::remove_file(Guard::path_for(&database)).unwrap();
+        assert!(guard.is_replaced());
+        let _new = Guard::open(&database).unwrap();
+        assert!(guard.is_replaced());
+    }
+}

@@ -1,0 +1,136 @@
+//! Who asks for locks, and how people are shown it. Nothing is ever decided by any of this.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use nix::unistd::{Uid, User};
+use rustix::process::{Pid, getpid, getppid, getuid};
+use rustix::system::uname;
+
+use crate::lock::Holder;
+
+/// The longest command line kept, in bytes: enough to know a command by, and a row stays on its page.
+const COMMAND_BYTES: usize = 200;
+
+/// The longest note and directory kept, in bytes.
+const TEXT_BYTES: usize = 1000;
+
+/// This process, which holds locks while `command` runs.
+pub fn of_command(command: &[OsString], note: Option<&str>) -> Holder {
+    describe(
+        getpid(),
+        command_line(command.iter().map(OsString::as_os_str)),
+        note,
+    )
+}
+
+/// The caller of this process, usually a script: it is the holder of what `acquire` takes, and it lives on.
+pub fn of_caller(note: Option<&str>) -> Holder {
+    let caller = getppid();
+    let words = caller
+        .and_then(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok())
+        .unwrap_or_default();
+    let words = words
+        .strip_suffix(b"\0")
+        .unwrap_or(&words)
+        .split(|byte| *byte == 0)
+        .map(OsStr::from_bytes);
+    describe(caller.unwrap_or_else(getpid), command_line(words), note)
+}
+
+fn describe(pid: Pid, command: String, note: Option<&str>) -> Holder {
+    let directory = std::env::current_dir().unwrap_or_default();
+    Holder {
+        uid: getuid().as_raw(),
+        host: uname().nodename().to_string_lossy().into_owned(),
+        pid: pid.as_raw_nonzero().get().unsigned_abs(),
+        command,
+        directory: bounded(&directory.to_string_lossy(), TEXT_BYTES),
+        note: note.map(|note| bounded(note, TEXT_BYTES)),
+    }
+}
+
+/// `name@host (pid N, command)`.
+pub fn show(holder: &Holder) -> String {
+    format!(
+        "{}@{} (pid {}, {})",
+        user_name(holder.uid),
+        holder.host,
+        holder.pid,
+        holder.command
+    )
+}
+
+/// The user's name in the password database, or the number where there is none.
+pub fn user_name(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// The home directory that the password database gives to the user of this process.
+pub fn home() -> Option<PathBuf> {
+    User::from_uid(Uid::effective())
+        .ok()
+        .flatten()
+        .map(|user| user.dir)
+}
+
+/// Joined as a shell would need it, for people to read; never executed.
+fn command_line<'a>(words: impl Iterator<Item = &'a OsStr>) -> String {
+    let mut line = String::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        let word = word.to_string_lossy();
+        let is_plain = !word.is_empty()
+            && word
+                .chars()
+                .all(|c| c.is_alphanumeric() || "%+,-./:=@_".contains(c));
+        if is_plain {
+            line.push_str(&word);
+        } else {
+            line.push('\'');
+            line.push_str(&word.replace('\'', r"'\''"));
+            line.push('\'');
+        }
+        if line.len() > COMMAND_BYTES {
+            break;
+        }
+    }
+    bounded(&line, COMMAND_BYTES)
+}
+
+/// At most `bytes` of the text, cut between characters, with an ellipsis where it was cut.
+fn bounded(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    format!(
+        "{}…",
+        &text[..text.floor_char_boundary(bytes - '…'.len_utf8())]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_quoted_as_a_shell_needs_it() {
+        let words = ["sh", "-c", "echo 'x y'; read z", "", "./a-b_c.d"].map(OsStr::new);
+        assert_eq!(
+            command_line(words.into_iter()),
+            r"sh -c 'echo '\''x y'\''; read z' '' ./a-b_c.d"
+        );
+    }
+
+    #[test]
+    fn a_long_command_line_is_cut_between_characters() {
+        let long = "ä".repeat(500);
+        let cut = command_line([OsStr::new(&long)].into_iter());
+        assert!(cut.len() <= COMMAND_BYTES && cut.ends_with('…'), "{cut}");
+    }
+}

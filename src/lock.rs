@@ -1,0 +1,197 @@
+//! The words of locking as types: names, tokens, leases and who holds them. No database, no clock.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+/// A lock's name: 1 to 255 bytes of UTF-8, no control characters, compared byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(String);
+
+impl LockName {
+    /// The longest name, in bytes: that of a file name on most file systems.
+    pub const MAX_BYTES: usize = 255;
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for LockName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("a lock's name cannot be empty".into());
+        }
+        if text.len() > Self::MAX_BYTES {
+            return Err(format!(
+                "a lock's name has at most {} bytes, this one has {}",
+                Self::MAX_BYTES,
+                text.len()
+            ));
+        }
+        if text.chars().any(char::is_control) {
+            return Err("a lock's name cannot have control characters".into());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A lease's secret: 128 random bits, written as 32 hexadecimal digits. Whoever shows it may release or extend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Token([u8; 16]);
+
+impl Token {
+    /// A new token.
+    ///
+    /// # Errors
+    /// When the operating system has no random numbers to give.
+    pub fn draw() -> io::Result<Self> {
+        let mut bytes = [0; 16];
+        SysRng
+            .try_fill_bytes(&mut bytes)
+            .map_err(io::Error::other)?;
+        Ok(Self(bytes))
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl FromStr for Token {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The token's own text is left out of the message: it may be all but right, and is a secret.
+        let wrong = || String::from("a token has 32 hexadecimal digits");
+        let digits = text.as_bytes();
+        if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(wrong());
+        }
+        u128::from_str_radix(text, 16)
+            .map(|bits| Self(bits.to_be_bytes()))
+            .map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// A token never reaches a log or a panic message by way of `{:?}`.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Who asked, for people to read. Nothing is ever decided by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The numeric user; its name is looked up when it is shown, not on every grant.
+    pub uid: u32,
+    pub host: String,
+    pub pid: u32,
+    /// The command line, bounded and quoted as a shell would need it.
+    pub command: String,
+    pub directory: String,
+    pub note: Option<String>,
+}
+
+/// One request for locks: all of the names, or none.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// At least one, sorted, each once.
+    pub names: Vec<LockName>,
+    pub ttl: Duration,
+    pub holder: Holder,
+}
+
+/// A granted request, as its holder knows it.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// The ticket's number in the store; never reused.
+    pub id: i64,
+    pub names: Vec<LockName>,
+    pub token: Token,
+    /// Larger than that of any earlier grant of this store.
+    pub fence: i64,
+    pub ttl: Duration,
+}
+
+/// What is known of somebody's lease, without its secret.
+#[derive(Clone, Debug)]
+pub struct Held {
+    pub id: i64,
+    /// All names of the lease, in order.
+    pub names: Vec<LockName>,
+    pub fence: i64,
+    pub holder: Holder,
+    pub ttl: Duration,
+    /// Milliseconds of the wall clock since 1970, for people to read.
+    pub granted_at: i64,
+    /// How long until the TTL passes; zero when it has.
+    pub remaining: Duration,
+    pub standing: Standing,
+    /// Somebody asked with `release --force` that it be given up.
+    pub revoked: bool,
+    /// A `run` holds it, or held it until it was killed.
+    pub guarded: bool,
+}
+
+/// When a time to live passes, on both clocks, in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The boot under which `boot` counts.
+    pub boot_id: Option<String>,
+    /// On the boot clock; none where only the wall clock can be believed.
+    pub boot: Option<i64>,
+    pub wall: i64,
+}
+
+/// A ticket's bytes in the guard file, as its row has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardMark {
+    /// Of the guard file in which the bytes are locked.
+    pub inode: u64,
+    /// Locked while the `run` lives.
+    pub supervisor: i64,
+    /// Locked while the `run` or any process of its job lives. None where the job could not be given it: the
+    /// guard file was replaced after the job had started.
+    pub tree: Option<i64>,
+}
+
+/// Why a lease lives, or why it is over. See `guard` for the proof and `store` for the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The kernel says that its `run` is alive.
+    Supervised,
+    /// Its `run` was killed; processes of its job live on, and the TTL has not passed.
+    Orphaned,
+    /// Nothing but its time to live speaks for it, and that has not passed.
+    Leased,
+    /// Its time to live has passed.
+    Expired,
+    /// Its `run` and all of its job are dead.
+    Crashed,
+}
+
+impl Standing {
+    pub fn is_over(self) -> bool {
+        matches!(self, Standing::Expired | Standing::Crashed)
+    }
+}

@@ -1,0 +1,287 @@
+//! The only printing outside `main`: messages, tables, JSON. Nothing that comes from elsewhere reaches a terminal
+//! with its control characters.
+
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::duration::{from_millis, millis, show};
+use crate::exit::Exit;
+use crate::holder;
+use crate::lock::{Held, LockName, Standing};
+
+/// One line on stderr: `tenure: …`. Where it cannot be written there is nobody to tell.
+pub fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "tenure: {}", printable(message));
+}
+
+/// One piece of data on stdout. Whoever reads it may stop reading: that is no failure.
+///
+/// # Errors
+/// It could not be written for another reason, such as a full disk.
+pub fn print(text: &str) -> io::Result<()> {
+    match print_all(text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// As [`print`], for what must not be lost: a reader that is gone is a failure too.
+///
+/// # Errors
+/// It could not be written.
+pub fn print_all(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// As [`print`], one JSON object on a line.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_json(value: &Value) -> io::Result<()> {
+    print(&format!("{value}\n"))
+}
+
+/// What the parser has to say: help and version on stdout, a mistake as one line on stderr.
+pub fn clap_error(error: &clap::Error) -> Exit {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        return print(&text).map_or(Exit::Store, |()| Exit::Done);
+    }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = write!(io::stderr(), "{text}");
+        return Exit::Usage;
+    }
+    // The first paragraph names the mistake; what follows it repeats the usage.
+    let what = text.split("\n\n").next().unwrap_or(&text);
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let words: Vec<&str> = what.lines().map(str::trim).collect();
+    say(&format!("{} (tenure --help tells more)", words.join(" ")));
+    Exit::Usage
+}
+
+/// An error's chain of causes in one line, in the words of the system without its numbers.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        let text = text.split(" (os error ").next().unwrap_or(&text);
+        // A wrapper may show its cause itself; once is enough.
+        if line.ends_with(text) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&lower_first(text));
+    }
+    line
+}
+
+/// `Permission denied` as `permission denied`; `SQLite` and `I/O` stay.
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(first), Some(second))
+            if first.is_ascii_uppercase() && second.is_ascii_lowercase() =>
+        {
+            first.to_ascii_lowercase().to_string() + &text[1..]
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// The text with whatever could command a terminal, or turn its line around, written as an escape.
+pub fn printable(text: &str) -> String {
+    let is_harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .fold(String::with_capacity(text.len()), |mut out, c| {
+            if is_harmful(c) {
+                out.extend(c.escape_default());
+            } else {
+                out.push(c);
+            }
+            out
+        })
+}
+
+/// Names for a sentence: `a`, `a and b`, `a, b and c`.
+pub fn list(names: &[LockName]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [most @ .., last] => format!(
+            "{} and {last}",
+            most.iter()
+                .map(LockName::as_str)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    }
+}
+
+/// Which of the asked-for locks is held by whom: `deploy is held by ann@web1 (pid 812, ./deploy.sh) for 3m`.
+pub fn busy(asked: &[LockName], held: &Held) -> String {
+    let name = asked_of(asked, held);
+    let mut line = format!(
+        "{name} is held by {} for {}",
+        holder::show(&held.holder),
+        show(held_for(held))
+    );
+    if let Some(note) = &held.holder.note {
+        let _ = write!(line, ": {note}");
+    }
+    line
+}
+
+/// The first of the asked-for locks that this lease has.
+pub fn asked_of<'a>(asked: &'a [LockName], held: &Held) -> &'a LockName {
+    asked
+        .iter()
+        .find(|name| held.names.contains(name))
+        .unwrap_or(&asked[0])
+}
+
+/// How long it has been held, by the wall clock, which is good enough to read.
+fn held_for(held: &Held) -> Duration {
+    granted_at(held).elapsed().unwrap_or_default()
+}
+
+fn granted_at(held: &Held) -> SystemTime {
+    UNIX_EPOCH + from_millis(held.granted_at)
+}
+
+/// One word for how a lease stands.
+pub fn state(held: &Held) -> &'static str {
+    match held.standing {
+        _ if held.revoked => "revoked",
+        Standing::Orphaned => "orphaned",
+        Standing::Expired | Standing::Crashed => "over",
+        Standing::Supervised | Standing::Leased => "held",
+    }
+}
+
+/// One lock as the man page describes it, held or free. No token. Every key is there, null where there is nothing
+/// to say.
+pub fn lock_json(name: &LockName, held: Option<&Held>) -> Value {
+    let holder = held.map(|held| &held.holder);
+    json!({
+        "name": name.as_str(),
+        "state": held.map_or("free", state),
+        "mode": held.map(|_| "exclusive"),
+        "names": held.map(|held| held.names.iter().map(LockName::as_str).collect::<Vec<_>>()),
+        "fence": held.map(|held| held.fence),
+        "guarded": held.map(|held| held.guarded),
+        "ttl_ms": held.map(|held| millis(held.ttl)),
+        "expires_in_ms": held.and_then(expires_in).map(millis),
+        "granted_at": held.map(|held| humantime::format_rfc3339_millis(granted_at(held)).to_string()),
+        "held_ms": held.map(|held| millis(held_for(held))),
+        "user": holder.map(|holder| holder::user_name(holder.uid)),
+        "uid": holder.map(|holder| holder.uid),
+        "host": holder.map(|holder| &holder.host),
+        "pid": holder.map(|holder| holder.pid),
+        "command": holder.map(|holder| &holder.command),
+        "directory": holder.map(|holder| &holder.directory),
+        "note": holder.and_then(|holder| holder.note.as_ref()),
+    })
+}
+
+/// When the lease can end by time: not while its `run` lives.
+fn expires_in(held: &Held) -> Option<Duration> {
+    (held.standing != Standing::Supervised).then_some(held.remaining)
+}
+
+/// Locks as a table, one row each, under the place they are kept in.
+pub fn table(location: &str, rows: &[(&LockName, Option<&Held>)]) -> String {
+    let heads = [
+        "NAME",
+        "STATE",
+        "FENCE",
+        "HELD FOR",
+        "EXPIRES IN",
+        "HOLDER",
+        "PID",
+        "COMMAND",
+        "NOTE",
+    ];
+    let mut cells: Vec<Vec<String>> = vec![heads.map(String::from).to_vec()];
+    cells.extend(rows.iter().map(|(name, held)| {
+        let cell = |text: &dyn Fn(&Held) -> Option<String>| {
+            held.and_then(text)
+                .map_or_else(|| "-".to_owned(), |text| printable(&text))
+        };
+        vec![
+            printable(name.as_str()),
+            held.map_or("free", state).to_owned(),
+            cell(&|held| Some(held.fence.to_string())),
+            cell(&|held| Some(show(held_for(held)))),
+            cell(&|held| expires_in(held).map(show)),
+            cell(&|held| {
+                Some(format!(
+                    "{}@{}",
+                    holder::user_name(held.holder.uid),
+                    held.holder.host
+                ))
+            }),
+            cell(&|held| Some(held.holder.pid.to_string())),
+            cell(&|held| Some(held.holder.command.clone())),
+            cell(&|held| held.holder.note.clone()),
+        ]
+    }));
+    let width = |column: usize| {
+        cells
+            .iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    let mut text = format!("locks in {}:\n", printable(location));
+    for row in &cells {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn nothing_that_commands_a_terminal_is_printed() {
+        assert_eq!(
+            printable("a\x1b[31mb\nc\u{9b}d\u{202e}é 漢"),
+            "a\\u{1b}[31mb\\nc\\u{9b}d\\u{202e}é 漢"
+        );
+    }
+
+    #[test]
+    fn an_error_is_one_line_of_causes() {
+        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        let error = Err::<(), _>(denied)
+            .context("cannot open /x/y.db")
+            .unwrap_err();
+        assert_eq!(chain(&error), "cannot open /x/y.db: permission denied");
+    }
+
+    #[test]
+    fn names_are_listed_as_in_a_sentence() {
+        let names: Vec<LockName> = ["a", "b", "c"].map(|name| name.parse().unwrap()).to_vec();
+        assert_eq!(list(&names), "a, b and c");
+        assert_eq!(list(&names[..2]), "a and b");
+        assert_eq!(list(&names[..1]), "a");
+    }
+}

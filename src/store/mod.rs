@@ -1,0 +1,133 @@
+//! Where locks live: what every store can do, and opening the one that `--db` names.
+//!
+//! A store knows nothing of terminals and command lines. Its answers are values; an `Err` means that the store
+//! cannot be used, and then nothing may be concluded about any lock.
+
+pub mod sqlite;
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::lock::{Held, Lease, LockName, Request, Token};
+
+/// What came of a request for locks.
+pub enum Answer {
+    Granted(Lease),
+    /// Held by others, none of whose leases is over. Nothing was taken.
+    Busy(Vec<Held>),
+}
+
+/// What came of showing a token.
+pub enum Shown {
+    /// It was good, and what was asked for is done.
+    Done(Held),
+    /// Its lease is over, or another's, or never was.
+    NotHeld,
+    /// Its lease has more locks than were named: all of these. Nothing was done.
+    OnlySome(Vec<LockName>),
+    /// Its lease is a `run`'s, which alone may end it. Nothing was done.
+    OfRun(Held),
+}
+
+/// How a `run` finds its own lease.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Look {
+    Held,
+    /// Its row is gone, or was given to another.
+    Gone,
+    /// Somebody asked with `release --force` that it be given up.
+    Revoked(String),
+    /// The path no longer leads to the store that was opened.
+    Moved,
+}
+
+/// How a lease is to be kept alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// By its time to live alone.
+    Bare,
+    /// By this process and the job that it starts, as far as the store can prove their lives.
+    Supervised,
+}
+
+pub trait Store {
+    /// For messages: where the locks are kept.
+    fn location(&self) -> String;
+
+    /// What child processes are to pass as `--db`.
+    fn address(&self) -> std::ffi::OsString;
+
+    /// Whether the kernel vouches for leases held by [`Keeping::Supervised`]; if not, time alone does.
+    fn vouches(&self) -> bool;
+
+    /// One try at all of the names.
+    ///
+    /// # Errors
+    /// The store cannot be used; nothing was taken.
+    fn acquire(&mut self, request: &Request, keeping: Keeping) -> Result<Answer>;
+
+    /// The descriptor that a supervised lease's job must inherit.
+    fn tree(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Ends the lease of a token. With no names, whatever its locks are.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown>;
+
+    /// Counts the lease's time to live from now; `ttl` replaces it for good.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn extend(&mut self, token: &Token, names: &[LockName], ttl: Option<Duration>)
+    -> Result<Shown>;
+
+    /// Whether the lease of a token still lives.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn is_held(&mut self, token: &Token) -> Result<bool>;
+
+    /// The leases that live, of these locks or of all.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn held(&mut self, names: &[LockName]) -> Result<Vec<Held>>;
+
+    /// Takes leases from their holders: those of these locks, if `fence` is none or theirs. Bare leases end here;
+    /// supervised ones are told to end, unless `at_once`, which ends those here too.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn revoke(
+        &mut self,
+        names: &[LockName],
+        fence: Option<i64>,
+        at_once: bool,
+        by: &str,
+    ) -> Result<Vec<Held>>;
+
+    /// Looks whether a supervised lease is still what it was. Never waits long.
+    ///
+    /// # Errors
+    /// It could not be told.
+    fn look(&mut self, lease: &Lease) -> Result<Look>;
+
+    /// Counts a supervised lease's time to live from now, and says when it will pass at the earliest; none when
+    /// the lease is gone. Never waits long.
+    ///
+    /// # Errors
+    /// It was not renewed; trying again may help.
+    fn renew(&mut self, lease: &Lease) -> Result<Option<Instant>>;
+
+    /// Ends a supervised lease, both in the store and with the kernel. False when it was gone already.
+    ///
+    /// # Errors
+    /// The store could not be told. The kernel's word has ended all the same: the locks are free where it counts.
+    fn give_back(&mut self, lease: &Lease) -> Result<bool>;
+
+    /// Housekeeping, for a moment at which nobody waits. Its failure does no harm and is not told.
+    fn tidy(&mut self);
+}

@@ -1,0 +1,495 @@
+//! The database as a file: which path it is, what stands there, making it, and whether it is still in its place.
+//!
+//! Everything here happens before SQLite opens the file in this process, or asks about the path only: closing a
+//! descriptor of the database would drop the locks that SQLite has on it.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rusqlite::{Connection, OpenFlags, params};
+use rustix::fs::{AtFlags, CWD, RenameFlags, StatxFlags, renameat_with, statfs, statx};
+
+use crate::clock::Clock;
+use crate::guard::Guard;
+use crate::wait;
+
+/// `tenu`, in the file's header: the file is ours.
+const APPLICATION_ID: u32 = 0x7465_6e75;
+
+/// The layout that this program writes: `user_version` in the file's header.
+const LAYOUT: u32 = 1;
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// The header of every SQLite file; the offsets below are of <https://sqlite.org/fileformat2.html>.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const HEADER_BYTES: usize = 100;
+const USER_VERSION_AT: usize = 60;
+const APPLICATION_ID_AT: usize = 68;
+
+/// How long a newcomer waits for another maker, or for the holders of a deleted database, before it gives up.
+const MAKING: Duration = Duration::from_secs(10);
+
+/// The pause between two looks while it waits.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// File systems on which neither SQLite's locks nor ours can be relied on, by statfs(2)'s `f_type`.
+const NETWORK: [(u64, &str); 20] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "FUSE"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x786f_4256, "vboxsf"),
+    (0xbacb_acbc, "VMware's shared folders"),
+    (0x4750_4653, "GPFS"),
+    (0x2003_0528, "OrangeFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0xaad7_aaea, "PanFS"),
+    (0x564c, "NCP"),
+];
+
+/// A file's identity while it is open somewhere: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity(u64, u64);
+
+/// What stands at the database's path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    Missing,
+    /// A regular file of no bytes, put there to be filled.
+    Empty,
+    /// Such a file while somebody fills it.
+    Unfinished,
+    Database,
+}
+
+/// The database when none is named. Never by way of the environment: cron and a terminal must find the same file.
+///
+/// # Errors
+/// The password database has no home for this user.
+pub fn default_path() -> Result<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok("/var/lib/tenure/tenure.db".into());
+    }
+    let home = crate::holder::home().filter(|home| home.is_absolute());
+    let home = home.context(
+        "the password database has no home directory for this user; name a database with --db",
+    )?;
+    Ok(home.join(".local/state/tenure/tenure.db"))
+}
+
+/// Makes the default database's own directories, for nobody else to look into.
+///
+/// # Errors
+/// Those of mkdir(2), with the path.
+pub fn make_directories(path: &Path) -> Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))
+}
+
+/// The absolute path with every symbolic link resolved; the last part need not exist. SQLite reads an absolute
+/// path as nothing but a path, whatever its parts look like (`:memory:`, `file:x?mode=memory`).
+///
+/// # Errors
+/// Those of realpath(3).
+pub fn resolve(path: &Path) -> Result<PathBuf> {
+    /// As many links as the kernel follows.
+    const LINKS: usize = 40;
+    let why = || format!("cannot open {}", path.display());
+    let mut at = std::path::absolute(path).with_context(why)?;
+    for _ in 0..LINKS {
+        match fs::canonicalize(&at) {
+            Ok(resolved) => return Ok(resolved),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(why),
+        }
+        let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
+            break;
+        };
+        let parent = fs::canonicalize(parent).with_context(why)?;
+        match fs::read_link(&at) {
+            // A link that leads to nothing yet: the database will be made where it points.
+            Ok(target) => at = parent.join(target),
+            Err(_) if at.as_os_str().as_encoded_bytes().ends_with(b"/") => break,
+            Err(_) => return Ok(parent.join(name)),
+        }
+    }
+    Err(anyhow!("no such file or directory")).with_context(why)
+}
+
+/// Refuses file systems on which locks cannot be relied on; `Ok(false)` where the user took that upon himself.
+///
+/// # Errors
+/// The reason and the way out; or statfs(2) failed.
+pub fn is_local(path: &Path) -> Result<bool> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let found = statfs(directory)
+        .map_err(io::Error::from)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    // The field is signed on some architectures and wider on others; the numbers are of 32 bits.
+    let Some(kind) = network_kind(found.f_type.cast_unsigned() & 0xffff_ffff) else {
+        return Ok(true);
+    };
+    if std::env::var_os("TENURE_ALLOW_NETWORK_FS").is_some_and(|value| value == "1") {
+        return Ok(false);
+    }
+    bail!(
+        "cannot use {}: it is on {kind}, where file locks cannot be relied on; name a database on a local disk with --db, or set TENURE_ALLOW_NETWORK_FS=1 to go by time alone",
+        path.display()
+    )
+}
+
+fn network_kind(magic: u64) -> Option<&'static str> {
+    NETWORK
+        .iter()
+        .find(|(known, _)| *known == magic)
+        .map(|(_, name)| *name)
+}
+
+/// Looks at the file's header, before SQLite is allowed near it: a file that is not ours stays as it is, byte for
+/// byte, and gets no side files.
+///
+/// # Errors
+/// It cannot be read, is no database of ours, or is one of a newer program.
+pub fn peek(path: &Path) -> Result<Content> {
+    let why = || format!("cannot open {}", path.display());
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Content::Missing),
+        Err(error) => return Err(error).with_context(why),
+        Ok(metadata) if metadata.is_dir() => {
+            return Err(anyhow!("is a directory")).with_context(why);
+        }
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(anyhow!("not a regular file")).with_context(why);
+        }
+        Ok(metadata) if metadata.len() == 0 => return Ok(Content::Empty),
+        Ok(_) => {}
+    }
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    let file = match OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)
+        .open(path)
+    {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Content::Missing),
+        other => other.with_context(why)?,
+    };
+    file.take(HEADER_BYTES as u64)
+        .read_to_end(&mut header)
+        .with_context(why)?;
+    if header.len() == HEADER_BYTES && header.iter().all(|byte| *byte == 0) {
+        return Ok(Content::Unfinished);
+    }
+    let number = |at: usize| {
+        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    if header.len() < HEADER_BYTES
+        || header[..16] != *MAGIC
+        || number(APPLICATION_ID_AT) != APPLICATION_ID
+    {
+        bail!("cannot use {}: it is not a tenure database", path.display());
+    }
+    match number(USER_VERSION_AT) {
+        LAYOUT => Ok(Content::Database),
+        newer if newer > LAYOUT => bail!(
+            "cannot use {}: it was made by a newer tenure (layout {newer}, this program knows {LAYOUT})",
+            path.display()
+        ),
+        other => bail!(
+            "cannot use {}: it has a layout that no tenure made ({other})",
+            path.display()
+        ),
+    }
+}
+
+/// Who the file is, now; none where there is none.
+///
+/// # Errors
+/// It cannot be told. A file that is mounted without its directory is refused: its side files would be others in
+/// every container, and its locks would not be seen.
+pub fn identity(path: &Path) -> Result<Option<Identity>> {
+    let why = || format!("cannot open {}", path.display());
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let about = |path: &Path| {
+        statx(
+            CWD,
+            path,
+            AtFlags::SYMLINK_NOFOLLOW,
+            StatxFlags::BASIC_STATS | StatxFlags::MNT_ID,
+        )
+    };
+    let file = match about(path) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        other => other.map_err(io::Error::from).with_context(why)?,
+    };
+    let around = about(directory)
+        .map_err(io::Error::from)
+        .with_context(why)?;
+    if file.stx_mnt_id != around.stx_mnt_id {
+        bail!(
+            "cannot use {}: the file is mounted without its directory; mount the directory, so that all see the same side files",
+            path.display()
+        );
+    }
+    Ok(Some(Identity(
+        (u64::from(file.stx_dev_major) << 32) | u64::from(file.stx_dev_minor),
+        file.stx_ino,
+    )))
+}
+
+/// Whether the path still leads to this file.
+///
+/// # Errors
+/// It cannot be told.
+pub fn is_in_place(path: &Path, identity: Identity) -> io::Result<bool> {
+    match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
+        Ok(file) => Ok(identity
+            == Identity(
+                (u64::from(file.stx_dev_major) << 32) | u64::from(file.stx_dev_minor),
+                file.stx_ino,
+            )),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `path` with an ending, such as SQLite's own side files have.
+pub fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
+/// Makes the database, unless another does so first. One maker at a time, under the guard's creation byte; and
+/// none while processes live that hold locks of a deleted one, since a deleted file must not make two holders.
+///
+/// # Errors
+/// It cannot be made, or the holders of the deleted one do not end.
+pub fn make(path: &Path, clock: &Clock) -> Result<()> {
+    let why = || format!("cannot make {}", path.display());
+    let deadline = Instant::now() + MAKING;
+    let guard = loop {
+        let guard = open_guard(path)?;
+        // Somebody may delete the guard between the open and the lock: then this byte would lock nobody out.
+        if guard.lock_creation().with_context(why)? && !guard.is_replaced() {
+            break guard;
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "cannot make {}: another process has been making it for 10s",
+                path.display()
+            );
+        }
+        wait::pause(LOOK);
+    };
+    let content = loop {
+        let content = peek(path)?;
+        if content == Content::Database {
+            return Ok(());
+        }
+        if !guard.has_living_tickets().with_context(why)? {
+            break content;
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "cannot make {}: it was deleted while processes hold locks of it, and they have not ended",
+                path.display()
+            );
+        }
+        wait::pause(LOOK);
+    };
+    remove_leftovers(path).with_context(why)?;
+    match content {
+        Content::Missing => put_in_place(path, &guard, clock),
+        Content::Empty => fill(path, &guard, clock),
+        Content::Unfinished => bail!("cannot use {}: it is not a tenure database", path.display()),
+        Content::Database => Ok(()),
+    }
+    .with_context(why)
+}
+
+/// Opens the guard file of a database, and makes it where there is none.
+///
+/// # Errors
+/// Those of open(2), with the path.
+pub fn open_guard(path: &Path) -> Result<Guard> {
+    Guard::open(path).with_context(|| format!("cannot open {}", Guard::path_for(path).display()))
+}
+
+/// Side files of a deleted database, which SQLite would take for the new one's, and what a maker that was killed
+/// left behind.
+fn remove_leftovers(path: &Path) -> io::Result<()> {
+    for ending in ["-wal", "-shm", "-journal"] {
+        match fs::remove_file(beside(path, ending)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let mut prefix = name.to_owned();
+    prefix.push(MAKING_INFIX);
+    for entry in fs::read_dir(directory)?.flatten() {
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(prefix.as_encoded_bytes())
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// Stands in the name of a database that is being made, before its random number.
+const MAKING_INFIX: &str = ".making-";
+
+/// A whole new database under a temporary name, synced, with no side files.
+fn build(path: &Path, guard: &Guard, clock: &Clock) -> Result<PathBuf> {
+    let temporary = beside(
+        path,
+        &format!("{MAKING_INFIX}{:016x}", rand::random::<u64>()),
+    );
+    let built = build_at(&temporary, guard, clock);
+    if built.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    built.map(|()| temporary)
+}
+
+fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
+    // Made here and not by SQLite, which would let the umask decide who reads tokens.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(temporary)?;
+    // A guard that outlived its database knows for whom that was set up.
+    let (mode, group) = guard.mode_and_group()?;
+    if file.metadata()?.gid() != group {
+        let _ = std::os::unix::fs::fchown(&file, None, Some(group));
+    }
+    file.set_permissions(PermissionsExt::from_mode(mode & 0o666))?;
+    drop(file);
+    let connection = Connection::open_with_flags(
+        temporary,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.execute_batch("pragma journal_mode = wal; pragma synchronous = full;")?;
+    connection.execute_batch(&format!("begin immediate; {SCHEMA} pragma application_id = {APPLICATION_ID}; pragma user_version = {LAYOUT};"))?;
+    // A counter that starts at the time of day goes on growing when the file is deleted and made anew.
+    connection.execute(
+        "insert into store (singleton, serial, boot_id) values (1, ?1, ?2)",
+        params![clock.now().wall, clock.boot_id()],
+    )?;
+    connection.execute_batch("commit; pragma wal_checkpoint(truncate);")?;
+    connection.close().map_err(|(_, error)| error)?;
+    File::open(temporary)?.sync_all()?;
+    Ok(())
+}
+
+/// Gives the new database its name, whole or not at all.
+fn put_in_place(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
+    let temporary = build(path, guard, clock)?;
+    let linked = fs::hard_link(&temporary, path).or_else(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Err(error),
+        // A file system without links; this too never replaces what is there.
+        _ => renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE)
+            .map_err(io::Error::from),
+    });
+    let _ = fs::remove_file(&temporary);
+    match linked {
+        // Somebody put a file there by hand: whoever opens it next judges it.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        other => other?,
+    }
+    if let Some(directory) = path.parent() {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Fills an empty file in place: its owner, mode and links were somebody's choice. The header comes last, so that
+/// a half-filled file is never taken for a database.
+fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
+    /// The page that holds the header: SQLite's default size.
+    const PAGE: usize = 4096;
+    let target = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    let metadata = target.metadata()?;
+    guard.match_access(metadata.mode(), metadata.uid(), metadata.gid());
+    let temporary = build(path, guard, clock)?;
+    let image = fs::read(&temporary);
+    let _ = fs::remove_file(&temporary);
+    let image = image?;
+    let (first, rest) = image
+        .split_at_checked(PAGE)
+        .context("the new database has less than a page")?;
+    target.write_all_at(rest, PAGE as u64)?;
+    target.sync_all()?;
+    target.write_all_at(first, 0)?;
+    target.sync_all()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_known_and_local_ones_are_not() {
+        for magic in [0x6969, 0xff53_4d42, 0x6573_5546, 0x0102_1997] {
+            assert!(network_kind(magic).is_some(), "{magic:x}");
+        }
+        // ext4, tmpfs, xfs, btrfs, overlayfs, zfs
+        for magic in [
+            0xef53,
+            0x0102_1994,
+            0x5846_5342,
+            0x9123_683e,
+            0x794c_7630,
+            0x2fc1_2fc1,
+        ] {
+            assert_eq!(network_kind(magic), None, "{magic:x}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_resolved_through_links_that_lead_to_nothing_yet() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir(root.join("real")).unwrap();
+        std::os::unix::fs::symlink("real/l.db", root.join("link")).unwrap();
+        assert_eq!(resolve(&root.join("link")).unwrap(), root.join("real/l.db"));
+        assert_eq!(
+            resolve(&root.join("real/../new.db")).unwrap(),
+            root.join("new.db")
+        );
+        assert!(resolve(&root.join("missing/new.db")).is_err());
+        std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
+        assert!(resolve(&root.join("loop")).is_err());
+    }
+}
