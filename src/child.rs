@@ -110,6 +110,12 @@ pub fn has_controlling_terminal() -> bool {
     fs::File::open("/dev/tty").is_ok()
 }
 
+/// Whether this process leads its session, and so is the one that a terminal's hang-up is told to.
+pub fn leads_session() -> bool {
+    // SAFETY: plain calls that cannot fail for oneself. A session that another pid namespace leads is 0 here.
+    unsafe { libc::getsid(0) == libc::getpid() }
+}
+
 /// Makes this process the parent of every orphan below it, so that the whole tree can be found.
 pub fn adopt_orphans() {
     // SAFETY: plain integers; where the kernel cannot, orphans go to init and are not found.

@@ -180,7 +180,7 @@ pub fn lock_json(name: &LockName, held: Option<&Held>) -> Value {
         "fence": held.map(|held| held.fence),
         "guarded": held.map(|held| held.guarded),
         "ttl_ms": held.map(|held| millis(held.ttl)),
-        "expires_in_ms": held.and_then(expires_in).map(millis),
+        "expires_in_ms": held.map(|held| millis(held.remaining)),
         "granted_at": held.map(|held| humantime::format_rfc3339_millis(granted_at(held)).to_string()),
         "held_ms": held.map(|held| millis(held_for(held))),
         "user": holder.map(|holder| holder::user_name(holder.uid)),

@@ -26,6 +26,7 @@ impl Signal {
     pub const TERM: Signal = Signal(libc::SIGTERM);
     pub const CONT: Signal = Signal(libc::SIGCONT);
     pub const TSTP: Signal = Signal(libc::SIGTSTP);
+    pub const STOP: Signal = Signal(libc::SIGSTOP);
     pub const WINCH: Signal = Signal(libc::SIGWINCH);
     pub const CHLD: Signal = Signal(libc::SIGCHLD);
 
@@ -35,11 +36,6 @@ impl Signal {
 
     pub fn number(self) -> c_int {
         self.0
-    }
-
-    /// Whether it is one of the stops by which terminals and shells control jobs.
-    pub fn is_job_control(self) -> bool {
-        STOPS.contains(&self.0)
     }
 }
 

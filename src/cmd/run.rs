@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::{getpid, getsid};
 
 use super::take::{Taken, pending_end, take};
 use super::{explain, open, sorted};
@@ -194,7 +193,7 @@ impl<'a> Supervision<'a> {
             store,
             lease,
             signals,
-            leads_session: getsid(None).is_ok_and(|session| session == getpid()),
+            leads_session: child::leads_session(),
             shares_terminal,
             time_limit: args.max_time.map(|limit| now + limit),
             next_look: now + LOOK,
@@ -256,9 +255,10 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// CMD was stopped by job control: so is whoever waits for tenure to be told, and this process too.
-    fn stop_along(&mut self, signal: Signal) {
-        if signal.is_job_control() && self.stop.is_none() {
+    /// CMD was stopped: where a shell waits for tenure to stop, it must, or the terminal hangs. Without a terminal,
+    /// whoever stops CMD by STOP means to continue CMD and not tenure, which therefore goes on.
+    fn stop_along(&self, signal: Signal) {
+        if self.stop.is_none() && (self.shares_terminal || signal != Signal::STOP) {
             signals::stop_by(signal);
         }
     }

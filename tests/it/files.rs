@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::{Connection, Outcome, Running, SOON, Sandbox, for_each, ms, throughout, until};
+use crate::support::{
+    Connection, Outcome, Running, SOON, Sandbox, for_each, ms, throughout, until,
+};
 
 /// The database and all that belongs to it.
 const FILES: [&str; 4] = ["l.db", "l.db-guard", "l.db-shm", "l.db-wal"];
@@ -36,7 +38,11 @@ fn names_in(directory: &Path) -> Vec<String> {
 }
 
 fn mode(path: impl AsRef<Path>) -> u32 {
-    fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+    fs::metadata(path)
+        .expect("it is there")
+        .permissions()
+        .mode()
+        & 0o7777
 }
 
 fn set_mode(path: impl AsRef<Path>, mode: u32) {
@@ -45,7 +51,10 @@ fn set_mode(path: impl AsRef<Path>, mode: u32) {
 
 /// `tenure run A -- touch ran`.
 fn attempt(sandbox: &Sandbox) -> Outcome {
-    sandbox.tenure().args(["run", "A", "--", "touch", "ran"]).run()
+    sandbox
+        .tenure()
+        .args(["run", "A", "--", "touch", "ran"])
+        .run()
 }
 
 #[track_caller]
@@ -57,20 +66,35 @@ fn assert_did_not_run(sandbox: &Sandbox) {
 #[track_caller]
 fn assert_refused_and_untouched(sandbox: &Sandbox, why: &str) {
     let before = contents(&sandbox.dir());
-    for words in [&["run", "A", "--", "touch", "ran"][..], &["acquire", "A"], &["status"]] {
+    for words in [
+        &["run", "A", "--", "touch", "ran"][..],
+        &["acquire", "A"],
+        &["status"],
+    ] {
         let outcome = sandbox.tenure().args(words).run();
         outcome.is_store_error(&format!("cannot * {}*{why}*", sandbox.db().display()));
     }
     let after = contents(&sandbox.dir());
-    assert!(before == after, "{:?} became {:?}", before.keys(), after.keys());
+    assert!(
+        before == after,
+        "{:?} became {:?}",
+        before.keys(),
+        after.keys()
+    );
 }
 
 /// A database of ours that is whole in its one file, and on which nobody works.
 fn make_database(sandbox: &Sandbox) {
-    sandbox.tenure().args(["run", "A", "--", "true"]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["run", "A", "--", "true"])
+        .run()
+        .exits(0);
     let connection = sandbox.connect();
     let check = "pragma wal_checkpoint(truncate)";
-    connection.query_row(check, [], |_| Ok(())).expect("nobody else works on it");
+    connection
+        .query_row(check, [], |_| Ok(()))
+        .expect("nobody else works on it");
     connection.close().expect("no statement is left");
     for name in &FILES[1..] {
         let _ = fs::remove_file(sandbox.path(name));
@@ -83,7 +107,13 @@ fn many_first_openers_at_once_all_succeed() {
         let sandbox = Sandbox::new();
         let all_want_one = round % 2 == 0;
         let openers: Vec<Running<'_>> = (0..24)
-            .map(|n| if all_want_one { "A".to_owned() } else { format!("lock {n}") })
+            .map(|n| {
+                if all_want_one {
+                    "A".to_owned()
+                } else {
+                    format!("lock {n}")
+                }
+            })
             .map(|name| sandbox.tenure().args(["acquire", &name]).start())
             .collect();
         let outcomes: Vec<Outcome> = openers.into_iter().map(Running::wait).collect();
@@ -92,7 +122,11 @@ fn many_first_openers_at_once_all_succeed() {
         for outcome in refused {
             outcome.is_busy("A");
         }
-        assert_eq!(granted.len(), if all_want_one { 1 } else { 24 }, "in round {round}");
+        assert_eq!(
+            granted.len(),
+            if all_want_one { 1 } else { 24 },
+            "in round {round}"
+        );
         assert_eq!(sandbox.status().len(), granted.len());
         assert_eq!(names_in(&sandbox.dir()), FILES);
     }
@@ -102,11 +136,21 @@ fn many_first_openers_at_once_all_succeed() {
 fn new_files_are_for_their_owner_alone_whatever_the_umask() {
     for umask in ["000", "022", "077", "777"] {
         let sandbox = Sandbox::new();
-        sandbox.sh(&format!("umask {umask}; exec tenure acquire A")).run().exits(0);
-        sandbox.sh(&format!("umask {umask}; exec tenure run B -- true")).run().exits(0);
+        sandbox
+            .sh(&format!("umask {umask}; exec tenure acquire A"))
+            .run()
+            .exits(0);
+        sandbox
+            .sh(&format!("umask {umask}; exec tenure run B -- true"))
+            .run()
+            .exits(0);
         assert_eq!(names_in(&sandbox.dir()), FILES);
         for name in FILES {
-            assert_eq!(mode(sandbox.path(name)), 0o600, "{name} under umask {umask}");
+            assert_eq!(
+                mode(sandbox.path(name)),
+                0o600,
+                "{name} under umask {umask}"
+            );
         }
     }
 }
@@ -123,7 +167,11 @@ fn an_empty_file_is_filled_in_place_and_its_side_files_are_like_it() {
         sandbox.sh(&script).run().exits(0);
         assert!(sandbox.is_busy("A"));
         assert_eq!(names_in(&sandbox.dir()), FILES);
-        assert_eq!(fs::metadata(sandbox.db()).expect("it was made").ino(), inode, "it was replaced");
+        assert_eq!(
+            fs::metadata(sandbox.db()).expect("it was made").ino(),
+            inode,
+            "it was replaced"
+        );
         for name in FILES {
             let metadata = fs::metadata(sandbox.path(name)).expect("it is there");
             assert_eq!(mode(sandbox.path(name)), 0o660, "{name}");
@@ -137,8 +185,14 @@ fn an_empty_file_is_filled_once_by_many_first_openers() {
     for _ in 0..10 {
         let sandbox = Sandbox::new();
         File::create(sandbox.db()).expect("a fresh directory");
-        let openers: Vec<Running<'_>> =
-            (0..24).map(|n| sandbox.tenure().args(["acquire", &format!("lock {n}")]).start()).collect();
+        let openers: Vec<Running<'_>> = (0..24)
+            .map(|n| {
+                sandbox
+                    .tenure()
+                    .args(["acquire", &format!("lock {n}")])
+                    .start()
+            })
+            .collect();
         for opener in openers {
             opener.wait().exits(0).says_nothing();
         }
@@ -152,7 +206,10 @@ fn the_side_files_of_a_database_have_its_mode_and_group_when_they_are_made_again
     make_database(&sandbox);
     set_mode(sandbox.db(), 0o664);
     chown(sandbox.db(), Some(ANN), Some(TEAM)).expect("tests run as root");
-    sandbox.sh("umask 077; exec tenure acquire A").run().exits(0);
+    sandbox
+        .sh("umask 077; exec tenure acquire A")
+        .run()
+        .exits(0);
     for name in FILES {
         let metadata = fs::metadata(sandbox.path(name)).expect("it is there");
         assert_eq!(mode(sandbox.path(name)), 0o664, "{name}");
@@ -166,7 +223,9 @@ fn a_database_of_another_program_is_refused_and_stays_as_it_was() {
         let sandbox = Sandbox::new();
         let connection = sandbox.connect();
         let sql = "create table t (x); insert into t values (1), (2);";
-        connection.execute_batch(&format!("pragma journal_mode = {journal}; {sql}")).expect("fresh");
+        connection
+            .execute_batch(&format!("pragma journal_mode = {journal}; {sql}"))
+            .expect("fresh");
         connection.close().expect("no statement is left");
         assert_eq!(names_in(&sandbox.dir()), ["l.db"]);
         assert_refused_and_untouched(&sandbox, "not a tenure database");
@@ -182,7 +241,9 @@ fn a_database_that_another_program_has_open_is_refused_and_stays_as_it_was() {
     // All of it is in the write-ahead log still: the file's own header is that of an empty database.
     assert_eq!(names_in(&sandbox.dir()), ["l.db", "l.db-shm", "l.db-wal"]);
     assert_refused_and_untouched(&sandbox, "not a tenure database");
-    let count: i64 = connection.query_row("select count(*) from t", [], |row| row.get(0)).expect("rows");
+    let count: i64 = connection
+        .query_row("select count(*) from t", [], |row| row.get(0))
+        .expect("rows");
     assert_eq!(count, 2);
 }
 
@@ -190,7 +251,10 @@ fn a_database_that_another_program_has_open_is_refused_and_stays_as_it_was() {
 fn a_database_that_carries_another_programs_number_is_refused() {
     let sandbox = Sandbox::new();
     make_database(&sandbox);
-    sandbox.connect().execute_batch("pragma application_id = 252006674").expect("it is a database");
+    sandbox
+        .connect()
+        .execute_batch("pragma application_id = 252006674")
+        .expect("it is a database");
     let _ = fs::remove_file(sandbox.guard());
     assert_refused_and_untouched(&sandbox, "not a tenure database");
 }
@@ -200,9 +264,12 @@ fn a_database_of_a_newer_tenure_is_refused_with_that_reason() {
     let sandbox = Sandbox::new();
     make_database(&sandbox);
     let connection = sandbox.connect();
-    let version: i64 =
-        connection.query_row("pragma user_version", [], |row| row.get(0)).expect("it has one");
-    connection.execute_batch(&format!("pragma user_version = {}", version + 1)).expect("it is ours");
+    let version: i64 = connection
+        .query_row("pragma user_version", [], |row| row.get(0))
+        .expect("it has one");
+    connection
+        .execute_batch(&format!("pragma user_version = {}", version + 1))
+        .expect("it is ours");
     connection.close().expect("no statement is left");
     assert_refused_and_untouched(&sandbox, "newer");
 }
@@ -212,13 +279,19 @@ fn a_newer_version_that_is_in_the_log_still_is_seen() {
     let sandbox = Sandbox::new();
     make_database(&sandbox);
     let connection = sandbox.connect();
-    let version: i64 =
-        connection.query_row("pragma user_version", [], |row| row.get(0)).expect("it has one");
-    connection.execute_batch(&format!("pragma user_version = {}", version + 1)).expect("it is ours");
+    let version: i64 = connection
+        .query_row("pragma user_version", [], |row| row.get(0))
+        .expect("it has one");
+    connection
+        .execute_batch(&format!("pragma user_version = {}", version + 1))
+        .expect("it is ours");
     let before = fs::read(sandbox.db()).expect("it is there");
     attempt(&sandbox).is_store_error("*newer*");
     assert_did_not_run(&sandbox);
-    assert!(fs::read(sandbox.db()).expect("it is there") == before, "it was changed");
+    assert!(
+        fs::read(sandbox.db()).expect("it is there") == before,
+        "it was changed"
+    );
 }
 
 #[test]
@@ -228,8 +301,12 @@ fn a_damaged_database_is_refused_and_stays_as_it_was() {
         ("cut within its first page", |bytes| bytes.truncate(1000)),
         ("cut after its first page", |bytes| bytes.truncate(4096)),
         ("cut in the middle", |bytes| bytes.truncate(bytes.len() / 2)),
-        ("all but the first page garbage", |bytes| bytes[4096..].fill(0xaa)),
-        ("all but the header garbage", |bytes| bytes[100..].fill(0x55)),
+        ("all but the first page garbage", |bytes| {
+            bytes[4096..].fill(0xaa)
+        }),
+        ("all but the header garbage", |bytes| {
+            bytes[100..].fill(0x55)
+        }),
         ("all but the magic words zero", |bytes| bytes[16..].fill(0)),
     ];
     for (damage, harm) in damages {
@@ -238,19 +315,31 @@ fn a_damaged_database_is_refused_and_stays_as_it_was() {
         let mut bytes = fs::read(sandbox.db()).expect("it was made");
         harm(&mut bytes);
         fs::write(sandbox.db(), &bytes).expect("it is ours");
-        for words in [&["run", "A", "--", "touch", "ran"][..], &["acquire", "A"], &["status"]] {
+        for words in [
+            &["run", "A", "--", "touch", "ran"][..],
+            &["acquire", "A"],
+            &["status"],
+        ] {
             let outcome = sandbox.tenure().args(words).run();
             assert_eq!(outcome.code, Some(69), "{damage}: {outcome:#?}");
             outcome.is_store_error(&format!("cannot * {}*", sandbox.db().display()));
         }
         assert_did_not_run(&sandbox);
-        assert!(fs::read(sandbox.db()).expect("it is there") == bytes, "{damage}: it was changed");
+        assert!(
+            fs::read(sandbox.db()).expect("it is there") == bytes,
+            "{damage}: it was changed"
+        );
     }
 }
 
 #[test]
 fn zeros_and_noise_are_no_database() {
-    for bytes in [vec![0; 100], vec![0; 8192], vec![0x5a; 8192], b"\n".to_vec()] {
+    for bytes in [
+        vec![0; 100],
+        vec![0; 8192],
+        vec![0x5a; 8192],
+        b"\n".to_vec(),
+    ] {
         let sandbox = Sandbox::new();
         fs::write(sandbox.db(), &bytes).expect("a fresh directory");
         assert_refused_and_untouched(&sandbox, "not a tenure database");
@@ -274,13 +363,26 @@ fn names_that_sqlite_reads_as_more_than_a_path_are_plain_files() {
         let option = format!("--db={name}");
         let call = || sandbox.tenure().without_env("TENURE_DB").arg(&option);
         let holder = call().args(["run", "A"]).hold();
-        let expected: Vec<String> =
-            ["", "-guard", "-shm", "-wal"].iter().map(|end| format!("{name}{end}")).collect();
+        let expected: Vec<String> = ["", "-guard", "-shm", "-wal"]
+            .iter()
+            .map(|end| format!("{name}{end}"))
+            .collect();
         assert_eq!(names_in(&sandbox.dir()), expected);
         call().args(["acquire", "A"]).run().is_busy("A");
-        sandbox.tenure().db(name).args(["acquire", "A"]).run().is_busy("A");
+        sandbox
+            .tenure()
+            .db(name)
+            .args(["acquire", "A"])
+            .run()
+            .is_busy("A");
         let path = sandbox.path(name);
-        sandbox.tenure().db(path).directory("/").args(["acquire", "A"]).run().is_busy("A");
+        sandbox
+            .tenure()
+            .db(path)
+            .directory("/")
+            .args(["acquire", "A"])
+            .run()
+            .is_busy("A");
         holder.end().exits(0);
         call().args(["acquire", "A"]).run().exits(0);
     });
@@ -290,10 +392,20 @@ fn names_that_sqlite_reads_as_more_than_a_path_are_plain_files() {
 fn cmd_finds_the_same_database_from_wherever_it_goes() {
     let sandbox = Sandbox::new();
     let script = "cd /; echo \"$TENURE_DB\"; tenure acquire A; echo $?";
-    let call = sandbox.tenure().db("l.db").args(["run", "A", "--", "sh", "-c", script]);
-    call.run().exits(0).prints(&format!("{}\n75\n", sandbox.db().display()));
-    let call = sandbox.tenure().db("/proc/nope/l.db").args(["run", "--db", "./l.db", "A", "--"]);
-    call.args(["sh", "-c", script]).run().prints(&format!("{}\n75\n", sandbox.db().display()));
+    let call = sandbox
+        .tenure()
+        .db("l.db")
+        .args(["run", "A", "--", "sh", "-c", script]);
+    call.run()
+        .exits(0)
+        .prints(&format!("{}\n75\n", sandbox.db().display()));
+    let call = sandbox
+        .tenure()
+        .db("/proc/nope/l.db")
+        .args(["run", "--db", "./l.db", "A", "--"]);
+    call.args(["sh", "-c", script])
+        .run()
+        .prints(&format!("{}\n75\n", sandbox.db().display()));
 }
 
 #[test]
@@ -301,18 +413,31 @@ fn when_the_database_is_deleted_the_job_is_stopped_and_only_then_a_newcomer_ente
     let sandbox = Sandbox::new();
     let script = "trap 'sleep 0.7; echo clean >> log; exit 0' TERM; echo ready; \
                   while :; do sleep 0.02; done";
-    let mut holder =
-        sandbox.tenure().args(["run", "--ttl", "1h", "A", "--", "sh", "-c", script]).start_ready();
+    let mut holder = sandbox
+        .tenure()
+        .args(["run", "--ttl", "1h", "A", "--", "sh", "-c", script])
+        .start_ready();
     sandbox.acquire(["B", "--ttl", "1h"]);
     fs::remove_file(sandbox.db()).expect("it was made");
     let deleted = Instant::now();
-    let newcomer = sandbox.tenure().args(["run", "A", "--", "cat", "log"]).start();
+    let newcomer = sandbox
+        .tenure()
+        .args(["run", "A", "--", "cat", "log"])
+        .start();
     until(SOON, "the holder has ended", || holder.is_over());
     // Two seconds until it is told, and what its clean-up takes.
-    assert!(deleted.elapsed() < ms(5000), "it took {:?}", deleted.elapsed());
+    assert!(
+        deleted.elapsed() < ms(5000),
+        "it took {:?}",
+        deleted.elapsed()
+    );
     holder.wait().exits(76).says_a_line();
     newcomer.wait().exits(0).prints("clean\n");
-    assert_eq!(sandbox.status(), Vec::<Value>::new(), "nothing of the old rows is left");
+    assert_eq!(
+        sandbox.status(),
+        Vec::<Value>::new(),
+        "nothing of the old rows is left"
+    );
     assert!(!sandbox.is_busy("B"));
 }
 
@@ -320,26 +445,42 @@ fn when_the_database_is_deleted_the_job_is_stopped_and_only_then_a_newcomer_ente
 fn a_newcomer_does_not_enter_while_the_job_of_a_deleted_database_lives() {
     let sandbox = Sandbox::new();
     let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
-    let call = sandbox.tenure().args(["run", "--kill-after", "1h", "A", "--", "sh", "-c", script]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "--kill-after", "1h", "A", "--", "sh", "-c", script]);
     let mut holder = call.start_ready();
     fs::remove_file(sandbox.db()).expect("it was made");
     let outcome = attempt(&sandbox);
-    outcome.is_store_error("cannot * deleted *").took(ms(2000)..ms(30_000));
+    outcome
+        .is_store_error("cannot * deleted *")
+        .took(ms(2000)..ms(30_000));
     assert_did_not_run(&sandbox);
     assert!(!holder.is_over(), "the job lives");
     holder.kill();
-    until(SOON, "a newcomer can enter", || attempt(&sandbox).code == Some(0));
+    until(SOON, "a newcomer can enter", || {
+        attempt(&sandbox).code == Some(0)
+    });
 }
 
 #[test]
 fn an_orphan_of_a_deleted_database_is_waited_for() {
     let sandbox = Sandbox::new();
     let script = "setsid sh -c 'sleep 1; echo clean > log' & echo ready; read x";
-    let holder = sandbox.tenure().args(["run", "A", "--", "sh", "-c", script]).start_ready();
-    until(SOON, "the orphan is there", || sandbox.is_running(&["sleep", "1"]));
+    let holder = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", script])
+        .start_ready();
+    until(SOON, "the orphan is there", || {
+        sandbox.is_running(&["sleep", "1"])
+    });
     holder.kill();
     fs::remove_file(sandbox.db()).expect("it was made");
-    sandbox.tenure().args(["run", "A", "--", "cat", "log"]).run().exits(0).prints("clean\n");
+    sandbox
+        .tenure()
+        .args(["run", "A", "--", "cat", "log"])
+        .run()
+        .exits(0)
+        .prints("clean\n");
 }
 
 #[test]
@@ -351,7 +492,11 @@ fn a_database_that_was_replaced_is_noticed() {
     fs::rename(sandbox.path("other.db"), sandbox.db()).expect("it was made");
     let replaced = Instant::now();
     until(SOON, "the holder has ended", || holder.is_over());
-    assert!(replaced.elapsed() < ms(4000), "it took {:?}", replaced.elapsed());
+    assert!(
+        replaced.elapsed() < ms(4000),
+        "it took {:?}",
+        replaced.elapsed()
+    );
     holder.wait().exits(76).says_a_line();
 }
 
@@ -359,12 +504,19 @@ fn a_database_that_was_replaced_is_noticed() {
 fn a_deleted_directory_is_noticed() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("d")).expect("a fresh directory");
-    let call = sandbox.tenure().db(sandbox.path("d/l.db")).args(["run", "--ttl", "1h", "A"]);
+    let call = sandbox
+        .tenure()
+        .db(sandbox.path("d/l.db"))
+        .args(["run", "--ttl", "1h", "A"]);
     let mut holder = call.hold();
     fs::remove_dir_all(sandbox.path("d")).expect("it was made");
     let deleted = Instant::now();
     until(SOON, "the holder has ended", || holder.is_over());
-    assert!(deleted.elapsed() < ms(4000), "it took {:?}", deleted.elapsed());
+    assert!(
+        deleted.elapsed() < ms(4000),
+        "it took {:?}",
+        deleted.elapsed()
+    );
     holder.wait().exits(76).says_a_line();
 }
 
@@ -372,10 +524,17 @@ fn a_deleted_directory_is_noticed() {
 fn side_files_of_a_deleted_database_do_not_come_into_the_new_one() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["A", "--ttl", "1h"]);
-    sandbox.tenure().args(["run", "B", "--", "true"]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["run", "B", "--", "true"])
+        .run()
+        .exits(0);
     assert_eq!(names_in(&sandbox.dir()), FILES);
     fs::remove_file(sandbox.db()).expect("it was made");
-    assert!(!sandbox.is_busy("A"), "a row of the old database is in the new one");
+    assert!(
+        !sandbox.is_busy("A"),
+        "a row of the old database is in the new one"
+    );
 
     fs::remove_file(sandbox.db()).expect("it was made");
     fs::write(sandbox.path("l.db-wal"), [0x37; 10_000]).expect("our directory");
@@ -383,8 +542,10 @@ fn side_files_of_a_deleted_database_do_not_come_into_the_new_one() {
     fs::write(sandbox.path("l.db-journal"), [0x37; 10_000]).expect("our directory");
     sandbox.acquire(["A", "--ttl", "1h"]);
     let check = "pragma integrity_check";
-    let verdict: String =
-        sandbox.connect().query_row(check, [], |row| row.get(0)).expect("a verdict");
+    let verdict: String = sandbox
+        .connect()
+        .query_row(check, [], |row| row.get(0))
+        .expect("a verdict");
     assert_eq!(verdict, "ok");
     assert_eq!(names_in(&sandbox.dir()), FILES);
 }
@@ -392,17 +553,35 @@ fn side_files_of_a_deleted_database_do_not_come_into_the_new_one() {
 #[test]
 fn whoever_locks_the_database_for_too_long_is_named() {
     let sandbox = Sandbox::new();
-    sandbox.tenure().args(["run", "A", "--", "true"]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["run", "A", "--", "true"])
+        .run()
+        .exits(0);
     let backup = sandbox.connect();
-    backup.execute_batch("begin immediate").expect("nobody else writes");
+    backup
+        .execute_batch("begin immediate")
+        .expect("nobody else writes");
     let calls = [
         sandbox.tenure().args(["acquire", "A"]).start(),
-        sandbox.tenure().args(["run", "A", "--", "touch", "ran"]).start(),
-        sandbox.tenure().args(["run", "--wait", "1s", "B", "--", "touch", "ran"]).start(),
+        sandbox
+            .tenure()
+            .args(["run", "A", "--", "touch", "ran"])
+            .start(),
+        sandbox
+            .tenure()
+            .args(["run", "--wait", "1s", "B", "--", "touch", "ran"])
+            .start(),
     ];
     for call in calls {
-        let pattern = format!("cannot *{}*locked by pid {}*", sandbox.db().display(), std::process::id());
-        call.wait().is_store_error(&pattern).took(ms(9000)..ms(30_000));
+        let pattern = format!(
+            "cannot *{}*locked by pid {}*",
+            sandbox.db().display(),
+            std::process::id()
+        );
+        call.wait()
+            .is_store_error(&pattern)
+            .took(ms(9000)..ms(30_000));
     }
     assert_did_not_run(&sandbox);
     backup.execute_batch("commit").expect("it was begun");
@@ -414,8 +593,13 @@ fn a_database_that_is_locked_for_twice_the_time_to_live_does_not_end_the_job() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.tenure().args(["run", "--ttl", "1s", "A"]).hold();
     let backup = sandbox.connect();
-    backup.execute_batch("begin immediate").expect("nobody writes for long");
-    let mut rival = sandbox.tenure().args(["run", "A", "--", "touch", "ran"]).start();
+    backup
+        .execute_batch("begin immediate")
+        .expect("nobody writes for long");
+    let mut rival = sandbox
+        .tenure()
+        .args(["run", "A", "--", "touch", "ran"])
+        .start();
     throughout(ms(2500), "the job goes on and no rival enters", || {
         !holder.is_over() && !rival.is_over() && !sandbox.path("ran").exists()
     });
@@ -433,7 +617,9 @@ fn a_job_that_ends_while_the_database_is_locked_frees_its_lock() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.tenure().args(["run", "--ttl", "1h", "A"]).hold();
     let backup = sandbox.connect();
-    backup.execute_batch("begin immediate").expect("nobody writes for long");
+    backup
+        .execute_batch("begin immediate")
+        .expect("nobody writes for long");
     holder.stdin = None;
     throughout(ms(500), "the release waits", || !holder.is_over());
     backup.execute_batch("commit").expect("it was begun");
@@ -449,11 +635,15 @@ fn a_reader_does_not_hold_up_anybody() {
     report.execute_batch("begin").expect("a transaction");
     let count = |connection: &Connection| {
         let sql = "select count(*) from sqlite_schema";
-        connection.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a number")
+        connection
+            .query_row(sql, [], |row| row.get::<_, i64>(0))
+            .expect("a number")
     };
     count(&report);
     for_each(0..100, |n| {
-        let call = sandbox.tenure().args(["run", &format!("lock {n}"), "--", "true"]);
+        let call = sandbox
+            .tenure()
+            .args(["run", &format!("lock {n}"), "--", "true"]);
         call.run().exits(0).says_nothing();
     });
     report.execute_batch("commit").expect("it was begun");
@@ -464,15 +654,30 @@ fn the_default_database_of_root_is_in_var_lib_whatever_the_environment_says() {
     let sandbox = Sandbox::new();
     let script = "mount -t tmpfs none /var/lib && umask 022 && tenure run A -- printenv TENURE_DB \
                   && stat -c '%a %n' /var/lib/tenure /var/lib/tenure/* && tenure status";
-    let call = sandbox.sh(script).without_env("TENURE_DB").via(["unshare", "-m"]);
-    let call = call.env("HOME", sandbox.dir()).env("XDG_STATE_HOME", sandbox.dir());
+    let call = sandbox
+        .sh(script)
+        .without_env("TENURE_DB")
+        .via(["unshare", "-m"]);
+    let call = call
+        .env("HOME", sandbox.dir())
+        .env("XDG_STATE_HOME", sandbox.dir());
     let outcome = call.env("USER", "nobody").env("LOGNAME", "nobody").run();
-    outcome.exits(0).says_nothing().prints_with("\n700 /var/lib/tenure\n");
-    assert!(outcome.stdout.starts_with("/var/lib/tenure/tenure.db\n"), "{outcome:#?}");
+    outcome
+        .exits(0)
+        .says_nothing()
+        .prints_with("\n700 /var/lib/tenure\n");
+    assert!(
+        outcome.stdout.starts_with("/var/lib/tenure/tenure.db\n"),
+        "{outcome:#?}"
+    );
     for end in ["", "-guard", "-wal", "-shm"] {
         outcome.prints_with(&format!("\n600 /var/lib/tenure/tenure.db{end}\n"));
     }
-    assert_eq!(outcome.stdout.matches("/var/lib/tenure/tenure.db").count(), 6, "{outcome:#?}");
+    assert_eq!(
+        outcome.stdout.matches("/var/lib/tenure/tenure.db").count(),
+        6,
+        "{outcome:#?}"
+    );
     assert_eq!(names_in(&sandbox.dir()), Vec::<String>::new());
 }
 
@@ -481,19 +686,36 @@ fn the_default_database_of_a_user_is_in_the_home_of_the_password_database() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("ann")).expect("a fresh directory");
     chown(sandbox.path("ann"), Some(ANN), Some(ANN)).expect("tests run as root");
-    let line = format!("ann:x:{ANN}:{ANN}::{}:/bin/sh\n", sandbox.path("ann").display());
-    fs::write(sandbox.path("passwd"), format!("root:x:0:0::/root:/bin/sh\n{line}")).expect("ours");
+    let line = format!(
+        "ann:x:{ANN}:{ANN}::{}:/bin/sh\n",
+        sandbox.path("ann").display()
+    );
+    fs::write(
+        sandbox.path("passwd"),
+        format!("root:x:0:0::/root:/bin/sh\n{line}"),
+    )
+    .expect("ours");
     fs::create_dir(sandbox.path("elsewhere")).expect("a fresh directory");
     set_mode(sandbox.path("elsewhere"), 0o777);
 
     let script = "mount --bind passwd /etc/passwd && exec \"$@\"";
-    let call = sandbox.tenure_as(ANN, "").args(["run", "A", "--", "printenv", "TENURE_DB"]);
-    let call = call.without_env("TENURE_DB").via(["unshare", "-m", "sh", "-c", script, "sh"]);
+    let call = sandbox
+        .tenure_as(ANN, "")
+        .args(["run", "A", "--", "printenv", "TENURE_DB"]);
+    let call = call
+        .without_env("TENURE_DB")
+        .via(["unshare", "-m", "sh", "-c", script, "sh"]);
     let elsewhere = sandbox.path("elsewhere");
-    let outcome = call.env("HOME", &elsewhere).env("XDG_STATE_HOME", &elsewhere).run();
+    let outcome = call
+        .env("HOME", &elsewhere)
+        .env("XDG_STATE_HOME", &elsewhere)
+        .run();
     let directory = sandbox.path("ann/.local/state/tenure");
     let database = directory.join("tenure.db");
-    outcome.exits(0).says_nothing().prints(&format!("{}\n", database.display()));
+    outcome
+        .exits(0)
+        .says_nothing()
+        .prints(&format!("{}\n", database.display()));
     assert_eq!((mode(&directory), mode(&database)), (0o700, 0o600));
     assert_eq!(names_in(&elsewhere), Vec::<String>::new());
 }
@@ -501,13 +723,19 @@ fn the_default_database_of_a_user_is_in_the_home_of_the_password_database() {
 #[test]
 fn a_user_without_a_home_is_told_to_name_a_database() {
     let sandbox = Sandbox::new();
-    let call = sandbox.tenure_as(ANN, "").args(["run", "A", "--", "touch", "ran"]);
+    let call = sandbox
+        .tenure_as(ANN, "")
+        .args(["run", "A", "--", "touch", "ran"]);
     let outcome = call.without_env("TENURE_DB").run();
     outcome.is_store_error("*--db*");
     assert_did_not_run(&sandbox);
     // Debian's nobody has a home that is not there.
-    let call = sandbox.tenure_as(65_534, "").args(["run", "A", "--", "touch", "ran"]);
-    call.without_env("TENURE_DB").run().is_store_error("cannot */nonexistent*");
+    let call = sandbox
+        .tenure_as(65_534, "")
+        .args(["run", "A", "--", "touch", "ran"]);
+    call.without_env("TENURE_DB")
+        .run()
+        .is_store_error("cannot */nonexistent*");
 }
 
 #[test]
@@ -536,17 +764,32 @@ fn a_symbolic_link_leads_to_the_same_locks() {
     fs::create_dir(sandbox.path("links")).expect("a fresh directory");
     symlink("../real/l.db", sandbox.path("links/file.db")).expect("a fresh directory");
     symlink("../real", sandbox.path("links/dir")).expect("a fresh directory");
-    let paths = ["links/file.db", "links/dir/l.db", "real/l.db", "real/../links/dir/../real/./l.db"];
+    let paths = [
+        "links/file.db",
+        "links/dir/l.db",
+        "real/l.db",
+        "real/../links/dir/../real/./l.db",
+    ];
     for path in paths {
         let holder = sandbox.tenure().db(path).args(["run", "A"]).hold();
         for path in paths {
-            sandbox.tenure().db(path).args(["acquire", "A"]).run().is_busy("A");
+            sandbox
+                .tenure()
+                .db(path)
+                .args(["acquire", "A"])
+                .run()
+                .is_busy("A");
         }
         holder.end().exits(0);
     }
     assert_eq!(names_in(&sandbox.path("real")), FILES);
-    let links = fs::read_dir(sandbox.path("links")).expect("it is there").count();
-    assert_eq!(links, 2, "side files are beside the file, not beside its link");
+    let links = fs::read_dir(sandbox.path("links"))
+        .expect("it is there")
+        .count();
+    assert_eq!(
+        links, 2,
+        "side files are beside the file, not beside its link"
+    );
 }
 
 #[test]
@@ -555,18 +798,30 @@ fn a_file_that_is_mounted_without_its_directory_is_refused() {
     fs::create_dir(sandbox.path("host")).expect("a fresh directory");
     fs::create_dir(sandbox.path("container")).expect("a fresh directory");
     let host = sandbox.path("host/l.db");
-    sandbox.tenure().db(&host).args(["run", "A", "--", "true"]).run().exits(0);
+    sandbox
+        .tenure()
+        .db(&host)
+        .args(["run", "A", "--", "true"])
+        .run()
+        .exits(0);
     File::create(sandbox.path("container/l.db")).expect("a place to mount on");
     let mount = "mount --bind host/l.db container/l.db && exec \"$@\"";
     let outside = contents(&sandbox.path("host"));
-    for words in [&["run", "A", "--", "touch", "ran"][..], &["acquire", "A"], &["status"]] {
+    for words in [
+        &["run", "A", "--", "touch", "ran"][..],
+        &["acquire", "A"],
+        &["status"],
+    ] {
         let call = sandbox.tenure().db("container/l.db").args(words);
         let outcome = call.via(["unshare", "-m", "sh", "-c", mount, "sh"]).run();
         outcome.is_store_error("cannot *container/l.db*mounted*directory*");
     }
     assert_did_not_run(&sandbox);
     assert_eq!(names_in(&sandbox.path("container")), ["l.db"]);
-    assert!(outside == contents(&sandbox.path("host")), "the file was changed");
+    assert!(
+        outside == contents(&sandbox.path("host")),
+        "the file was changed"
+    );
 }
 
 #[test]
@@ -579,13 +834,31 @@ fn a_user_who_may_only_read_sees_who_holds_what_and_changes_nothing() {
     let before = contents(&sandbox.dir());
     let outcome = sandbox.tenure_as(BOB, "").args(["status", "--json"]).run();
     assert_eq!(outcome.exits(0).says_nothing().json().len(), 1);
-    for words in [&["run", "B", "--", "touch", "ran"][..], &["acquire", "B"], &["release", "--force", "A"]] {
-        sandbox.tenure_as(BOB, "").args(words).run().is_store_error("cannot *");
+    for words in [
+        &["run", "B", "--", "touch", "ran"][..],
+        &["acquire", "B"],
+        &["release", "--force", "A"],
+    ] {
+        sandbox
+            .tenure_as(BOB, "")
+            .args(words)
+            .run()
+            .is_store_error("cannot *");
     }
     assert_did_not_run(&sandbox);
-    assert_eq!(before.keys().collect::<Vec<_>>(), contents(&sandbox.dir()).keys().collect::<Vec<_>>());
-    assert!(before["l.db"] == contents(&sandbox.dir())["l.db"], "it was changed");
-    sandbox.tenure().args(["run", "B", "--", "true"]).run().exits(0);
+    assert_eq!(
+        before.keys().collect::<Vec<_>>(),
+        contents(&sandbox.dir()).keys().collect::<Vec<_>>()
+    );
+    assert!(
+        before["l.db"] == contents(&sandbox.dir())["l.db"],
+        "it was changed"
+    );
+    sandbox
+        .tenure()
+        .args(["run", "B", "--", "true"])
+        .run()
+        .exits(0);
     assert!(sandbox.is_busy("A"));
 }
 
@@ -600,11 +873,18 @@ fn a_reader_leaves_no_side_files_that_lock_the_owner_out() {
     for name in FILES {
         set_mode(sandbox.path(name), 0o644);
     }
-    for missing in [&["l.db-shm"][..], &["l.db-wal", "l.db-shm"], &["l.db-guard"], &FILES[1..]] {
+    for missing in [
+        &["l.db-shm"][..],
+        &["l.db-wal", "l.db-shm"],
+        &["l.db-guard"],
+        &FILES[1..],
+    ] {
         // As the last one to close it leaves it, or somebody who tidied up.
         let connection = sandbox.connect();
         let sql = "pragma wal_checkpoint(truncate)";
-        connection.query_row(sql, [], |_| Ok(())).expect("nobody else works on it");
+        connection
+            .query_row(sql, [], |_| Ok(()))
+            .expect("nobody else works on it");
         connection.close().expect("no statement is left");
         for name in missing {
             let _ = fs::remove_file(sandbox.path(name));
@@ -613,11 +893,15 @@ fn a_reader_leaves_no_side_files_that_lock_the_owner_out() {
         assert!([Some(0), Some(69)].contains(&outcome.code), "{outcome:#?}");
         reader(&["run", "A", "--", "true"]).is_store_error("cannot *");
         for name in names_in(&sandbox.dir()) {
-            let uid = fs::metadata(sandbox.path(&name)).expect("it is there").uid();
+            let uid = fs::metadata(sandbox.path(&name))
+                .expect("it is there")
+                .uid();
             assert_ne!(uid, BOB, "the reader has left {name}");
         }
         owner(&["run", "A", "--", "true"]).exits(0).says_nothing();
-        owner(&["acquire", "--ttl", "1ms", "A"]).exits(0).says_nothing();
+        owner(&["acquire", "--ttl", "1ms", "A"])
+            .exits(0)
+            .says_nothing();
     }
 }
 
@@ -625,12 +909,23 @@ fn a_reader_leaves_no_side_files_that_lock_the_owner_out() {
 fn a_user_who_may_not_read_is_told_so() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["A", "--ttl", "1h"]);
-    for words in [&["run", "B", "--", "touch", "ran"][..], &["acquire", "B"], &["status"]] {
+    for words in [
+        &["run", "B", "--", "touch", "ran"][..],
+        &["acquire", "B"],
+        &["status"],
+    ] {
         let outcome = sandbox.tenure_as(BOB, "").args(words).run();
-        outcome.is_store_error(&format!("cannot *{}*permission denied*", sandbox.db().display()));
+        outcome.is_store_error(&format!(
+            "cannot *{}*permission denied*",
+            sandbox.db().display()
+        ));
     }
-    let call = sandbox.tenure_as(BOB, "").args(["run", "B", "--", "touch", "ran"]);
-    call.db(sandbox.path("new.db")).run().is_store_error("cannot *new.db*permission denied*");
+    let call = sandbox
+        .tenure_as(BOB, "")
+        .args(["run", "B", "--", "touch", "ran"]);
+    call.db(sandbox.path("new.db"))
+        .run()
+        .is_store_error("cannot *new.db*permission denied*");
     assert_did_not_run(&sandbox);
     assert_eq!(names_in(&sandbox.dir()), FILES);
 }
@@ -646,15 +941,30 @@ fn two_users_share_a_database_in_a_setgid_directory() {
     let user = |id| sandbox.tenure_as(id, &team).db(sandbox.path("shared/l.db"));
     for (first, second) in [(ANN, BOB), (BOB, ANN)] {
         let holder = user(first).args(["run", "--ttl", "1h", "A"]).hold();
-        user(second).args(["run", "A", "--", "touch", "ran"]).run().is_busy("A");
+        user(second)
+            .args(["run", "A", "--", "touch", "ran"])
+            .run()
+            .is_busy("A");
         let outcome = user(second).args(["status", "--json"]).run();
         assert_eq!(outcome.exits(0).json().len(), 1);
         holder.end().exits(0).says_nothing();
-        user(second).args(["run", "A", "--", "true"]).run().exits(0).says_nothing();
+        user(second)
+            .args(["run", "A", "--", "true"])
+            .run()
+            .exits(0)
+            .says_nothing();
         // The guard made again by either is one for both.
         fs::remove_file(sandbox.path("shared/l.db-guard")).expect("it was made");
-        user(second).args(["run", "A", "--", "true"]).run().exits(0).says_nothing();
-        user(first).args(["run", "A", "--", "true"]).run().exits(0).says_nothing();
+        user(second)
+            .args(["run", "A", "--", "true"])
+            .run()
+            .exits(0)
+            .says_nothing();
+        user(first)
+            .args(["run", "A", "--", "true"])
+            .run()
+            .exits(0)
+            .says_nothing();
         let holder = user(second).args(["run", "--ttl", "1h", "A"]).hold();
         holder.kill();
         until(SOON, "the lock is free", || {
@@ -664,10 +974,17 @@ fn two_users_share_a_database_in_a_setgid_directory() {
     for name in FILES {
         let path = sandbox.path("shared").join(name);
         assert_eq!(mode(&path), 0o660, "{name}");
-        assert_eq!(fs::metadata(&path).expect("it is there").gid(), TEAM, "{name}");
+        assert_eq!(
+            fs::metadata(&path).expect("it is there").gid(),
+            TEAM,
+            "{name}"
+        );
     }
     let outsider = sandbox.tenure_as(ANN, "").db(sandbox.path("shared/l.db"));
-    outsider.args(["run", "A", "--", "true"]).run().is_store_error("cannot *permission denied*");
+    outsider
+        .args(["run", "A", "--", "true"])
+        .run()
+        .is_store_error("cannot *permission denied*");
 }
 
 #[test]
@@ -680,13 +997,21 @@ fn a_fuse_file_system_is_refused_unless_the_user_takes_it_upon_himself() {
                   tenure acquire A --ttl 1h > token; tenure acquire A; echo $?; \
                   tenure run --ttl 2s B -- sh -c 'kill -9 $PPID; sleep 0.2'; \
                   tenure acquire B; echo $?";
-    let call = sandbox.sh(script).env("TENURE_DB", sandbox.path("fuse/l.db"));
+    let call = sandbox
+        .sh(script)
+        .env("TENURE_DB", sandbox.path("fuse/l.db"));
     let outcome = call.via(["unshare", "-m"]).run();
     // Killed, it is not proved dead: its lease runs out by time.
     outcome.exits(0).prints("69\n75\n75\n75\n");
     let refusal = outcome.stderr.lines().next().expect("a message");
-    assert!(refusal.starts_with("tenure: cannot ") && refusal.contains("FUSE"), "{outcome:#?}");
-    assert!(refusal.contains("TENURE_ALLOW_NETWORK_FS=1"), "{outcome:#?}");
+    assert!(
+        refusal.starts_with("tenure: cannot ") && refusal.contains("FUSE"),
+        "{outcome:#?}"
+    );
+    assert!(
+        refusal.contains("TENURE_ALLOW_NETWORK_FS=1"),
+        "{outcome:#?}"
+    );
     assert_did_not_run(&sandbox);
 }
 
@@ -695,7 +1020,9 @@ fn the_log_stays_small_over_many_runs() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["other", "--ttl", "1h"]);
     for_each(0..300, |n| {
-        let call = sandbox.tenure().args(["run", &format!("lock {n}"), "--", "true"]);
+        let call = sandbox
+            .tenure()
+            .args(["run", &format!("lock {n}"), "--", "true"]);
         call.run().exits(0).says_nothing();
     });
     let wal = fs::metadata(sandbox.path("l.db-wal")).map_or(0, |metadata| metadata.len());
@@ -710,7 +1037,12 @@ fn the_log_stays_small_over_many_acquires() {
     for_each(0..100, |n| {
         let name = format!("lock {n}");
         let token = sandbox.acquire([&name]);
-        sandbox.tenure().args(["release", &name, "--token", &token]).run().exits(0).says_nothing();
+        sandbox
+            .tenure()
+            .args(["release", &name, "--token", &token])
+            .run()
+            .exits(0)
+            .says_nothing();
     });
     let wal = fs::metadata(sandbox.path("l.db-wal")).map_or(0, |metadata| metadata.len());
     assert!(wal < 1_000_000, "the log has {wal} bytes");
@@ -723,12 +1055,21 @@ fn leases_that_ran_out_do_not_fill_the_database() {
         sandbox.acquire([&format!("lock {n}"), "--ttl", "1ms"]);
     });
     for _ in 0..20 {
-        sandbox.tenure().args(["run", "A", "--", "true"]).run().exits(0);
+        sandbox
+            .tenure()
+            .args(["run", "A", "--", "true"])
+            .run()
+            .exits(0);
     }
     let connection = sandbox.connect();
     let sql = "select count(*) from ticket";
-    let tickets: i64 = connection.query_row(sql, [], |row| row.get(0)).expect("a table of tickets");
-    assert!(tickets < 100, "{tickets} tickets are kept of 150 that are over");
+    let tickets: i64 = connection
+        .query_row(sql, [], |row| row.get(0))
+        .expect("a table of tickets");
+    assert!(
+        tickets < 100,
+        "{tickets} tickets are kept of 150 that are over"
+    );
 }
 
 #[test]
@@ -738,12 +1079,17 @@ fn a_full_disk_is_69_and_nothing_is_run() {
     let script = "mount -t tmpfs -o size=256k none disk && cat /dev/zero > disk/fill 2> /dev/null; \
                   tenure run A -- touch ran; echo $?; ls disk; \
                   rm disk/fill; tenure run A -- echo in; echo $?";
-    let call = sandbox.sh(script).env("TENURE_DB", sandbox.path("disk/l.db"));
+    let call = sandbox
+        .sh(script)
+        .env("TENURE_DB", sandbox.path("disk/l.db"));
     let outcome = call.via(["unshare", "-m"]).run();
     outcome.says("cannot *disk/l.db*").exits(0);
     assert!(outcome.stdout.starts_with("69\n"), "{outcome:#?}");
     assert!(outcome.stdout.ends_with("in\n0\n"), "{outcome:#?}");
-    assert!(!outcome.stdout.contains("l.db\n"), "a half-made database is left: {outcome:#?}");
+    assert!(
+        !outcome.stdout.contains("l.db\n"),
+        "a half-made database is left: {outcome:#?}"
+    );
     assert_did_not_run(&sandbox);
 }
 
@@ -758,7 +1104,9 @@ fn a_disk_that_fills_up_while_cmd_runs_keeps_and_then_frees_the_lock() {
          echo $?; tenure acquire A --ttl 1h > /dev/null; echo $?; \
          rm disk/fill; tenure run --wait 5s A -- echo in"
     );
-    let call = sandbox.sh(&script).env("TENURE_DB", sandbox.path("disk/l.db"));
+    let call = sandbox
+        .sh(&script)
+        .env("TENURE_DB", sandbox.path("disk/l.db"));
     let outcome = call.via(["unshare", "-m"]).run();
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     // A full store may refuse to answer; it never says yes.
@@ -777,7 +1125,9 @@ fn a_read_only_file_system_is_69() {
     fs::create_dir(sandbox.path("disk")).expect("a fresh directory");
     let script = "mount -t tmpfs none disk && tenure acquire B > token && mount -o remount,ro disk; \
                   tenure run A -- touch ran; echo $?; tenure status --json > status; echo $?";
-    let call = sandbox.sh(script).env("TENURE_DB", sandbox.path("disk/l.db"));
+    let call = sandbox
+        .sh(script)
+        .env("TENURE_DB", sandbox.path("disk/l.db"));
     let outcome = call.via(["unshare", "-m"]).run();
     assert!(outcome.stdout.starts_with("69\n"), "{outcome:#?}");
     outcome.prints("69\n0\n");
@@ -788,10 +1138,16 @@ fn a_read_only_file_system_is_69() {
 fn a_maker_that_was_killed_leaves_nothing_in_the_way() {
     let sandbox = Sandbox::new();
     for _ in 0..30 {
-        let maker = sandbox.tenure().args(["acquire", "A", "--ttl", "1ms"]).start();
+        let maker = sandbox
+            .tenure()
+            .args(["acquire", "A", "--ttl", "1ms"])
+            .start();
         until(SOON, "it has begun", || sandbox.guard().exists());
         drop(maker);
-        let outcome = sandbox.tenure().args(["run", "--wait", "5s", "A", "--", "true"]).run();
+        let outcome = sandbox
+            .tenure()
+            .args(["run", "--wait", "5s", "A", "--", "true"])
+            .run();
         outcome.exits(0).says_nothing();
         assert_eq!(names_in(&sandbox.dir()), FILES);
         for name in FILES {
@@ -807,12 +1163,20 @@ fn a_hole_in_the_file_is_not_taken_for_a_lock_that_is_free() {
     sandbox.acquire(["A", "--ttl", "1h"]);
     let connection = sandbox.connect();
     let check = "pragma wal_checkpoint(truncate)";
-    connection.query_row(check, [], |_| Ok(())).expect("nobody else works on it");
+    connection
+        .query_row(check, [], |_| Ok(()))
+        .expect("nobody else works on it");
     let sql = "select rootpage from sqlite_schema where name = 'ticket'";
-    let page: u64 = connection.query_row(sql, [], |row| row.get(0)).expect("a table of tickets");
+    let page: u64 = connection
+        .query_row(sql, [], |row| row.get(0))
+        .expect("a table of tickets");
     connection.close().expect("no statement is left");
-    let file = OpenOptions::new().write(true).open(sandbox.db()).expect("it is ours");
-    file.write_all_at(&[0; 4096], (page - 1) * 4096).expect("it is ours");
+    let file = OpenOptions::new()
+        .write(true)
+        .open(sandbox.db())
+        .expect("it is ours");
+    file.write_all_at(&[0; 4096], (page - 1) * 4096)
+        .expect("it is ours");
     attempt(&sandbox).is_store_error("cannot *");
     assert_did_not_run(&sandbox);
 }

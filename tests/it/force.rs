@@ -9,7 +9,10 @@ const CLEANS_UP: &str = "trap 'echo told; sleep 0.5; echo clean; exit 3' TERM; e
      while :; do sleep 0.02; done";
 
 fn holder_that_cleans_up(sandbox: &Sandbox) -> Running<'_> {
-    sandbox.tenure().args(["run", "A", "--", "sh", "-c", CLEANS_UP]).start_ready()
+    sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", CLEANS_UP])
+        .start_ready()
 }
 
 fn fence(sandbox: &Sandbox, name: &str) -> String {
@@ -22,11 +25,23 @@ fn a_bare_lease_is_freed_without_its_token() {
     let sandbox = Sandbox::new();
     for now in [&[][..], &["--now"]] {
         let token = sandbox.acquire(["A"]);
-        let outcome = sandbox.tenure().args(["release", "--force", "A"]).args(now).run();
+        let outcome = sandbox
+            .tenure()
+            .args(["release", "--force", "A"])
+            .args(now)
+            .run();
         outcome.exits(0).prints_nothing();
         assert!(!sandbox.is_busy("A"));
-        sandbox.tenure().args(["extend", "--token", &token]).run().is_not_held("*");
-        sandbox.tenure().args(["release", "--token", &token]).run().is_not_held("*");
+        sandbox
+            .tenure()
+            .args(["extend", "--token", &token])
+            .run()
+            .is_not_held("*");
+        sandbox
+            .tenure()
+            .args(["release", "--token", &token])
+            .run()
+            .is_not_held("*");
     }
 }
 
@@ -38,7 +53,11 @@ fn a_run_is_told_to_stop_and_the_command_returns_when_its_job_is_gone() {
     until(SOON, "CMD is told", || holder.stdout().contains("told"));
     assert!(sandbox.is_busy("A"), "the lock is held while CMD cleans up");
     let released = release.wait();
-    assert_eq!(holder.stdout(), "ready\ntold\nclean\n", "it returned before CMD had ended");
+    assert_eq!(
+        holder.stdout(),
+        "ready\ntold\nclean\n",
+        "it returned before CMD had ended"
+    );
     assert!(!sandbox.is_running(&["sh", "-c", CLEANS_UP]));
     released.exits(0).prints_nothing().took(ms(500)..SOON);
     assert!(!sandbox.is_busy("A"));
@@ -51,9 +70,20 @@ fn a_run_is_told_to_stop_and_the_command_returns_when_its_job_is_gone() {
 fn a_forced_release_stops_the_whole_tree() {
     let sandbox = Sandbox::new();
     let script = "sleep 61 & sh -c 'trap \"\" TERM; sleep 62 & wait' & echo ready; wait";
-    let call = sandbox.tenure().args(["run", "--kill-after", "500ms", "A", "--", "sh", "-c", script]);
+    let call = sandbox.tenure().args([
+        "run",
+        "--kill-after",
+        "500ms",
+        "A",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     let holder = call.start_ready();
-    until(SOON, "the tree is there", || sandbox.is_running(&["sleep", "62"]));
+    until(SOON, "the tree is there", || {
+        sandbox.is_running(&["sleep", "62"])
+    });
     let released = sandbox.tenure().args(["release", "--force", "A"]).run();
     released.exits(0).took(ms(400)..SOON);
     assert!(!sandbox.is_running(&["sleep", "61"]) && !sandbox.is_running(&["sleep", "62"]));
@@ -64,9 +94,15 @@ fn a_forced_release_stops_the_whole_tree() {
 fn a_forced_release_sends_the_signal_that_on_lost_names() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
-    let call = sandbox.tenure().args(["run", "--on-lost", "USR1", "A", "--", "sh", "-c", script]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "--on-lost", "USR1", "A", "--", "sh", "-c", script]);
     let holder = call.start_ready();
-    sandbox.tenure().args(["release", "--force", "A"]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["release", "--force", "A"])
+        .run()
+        .exits(0);
     holder.wait().exits(76).prints("ready\nusr1\n");
 }
 
@@ -74,12 +110,18 @@ fn a_forced_release_sends_the_signal_that_on_lost_names() {
 fn no_rival_enters_while_a_forced_release_is_under_way() {
     let sandbox = Sandbox::new();
     let holder = holder_that_cleans_up(&sandbox);
-    let call = sandbox.tenure().args(["run", "--wait", "60s", "A", "--", "echo", "in"]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "--wait", "60s", "A", "--", "echo", "in"]);
     let mut waiter = call.start();
     throughout(ms(200), "the waiter waits", || !waiter.is_over());
     let release = sandbox.tenure().args(["release", "--force", "A"]).start();
     until(SOON, "the waiter has entered", || waiter.stdout() == "in\n");
-    assert_eq!(holder.stdout(), "ready\ntold\nclean\n", "two held it at once");
+    assert_eq!(
+        holder.stdout(),
+        "ready\ntold\nclean\n",
+        "two held it at once"
+    );
     release.wait().exits(0);
     waiter.wait().exits(0);
     holder.wait().exits(76);
@@ -89,10 +131,17 @@ fn no_rival_enters_while_a_forced_release_is_under_way() {
 fn now_does_not_wait_for_the_job() {
     let sandbox = Sandbox::new();
     let script = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
-    let call = sandbox.tenure().args(["run", "--kill-after", "2s", "A", "--", "sh", "-c", script]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "--kill-after", "2s", "A", "--", "sh", "-c", script]);
     let mut holder = call.start_ready();
     let start = Instant::now();
-    sandbox.tenure().args(["release", "--force", "--now", "A"]).run().exits(0).prints_nothing();
+    sandbox
+        .tenure()
+        .args(["release", "--force", "--now", "A"])
+        .run()
+        .exits(0)
+        .prints_nothing();
     assert!(!holder.is_over(), "it waited {:?}", start.elapsed());
     holder.wait().exits(76);
     assert!(start.elapsed() < ms(8000), "it took {:?}", start.elapsed());
@@ -103,7 +152,11 @@ fn now_does_not_wait_for_the_job() {
 fn a_run_notices_a_forced_release_within_two_seconds() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.tenure().args(["run", "--ttl", "1h", "A"]).hold();
-    sandbox.tenure().args(["release", "--force", "--now", "A"]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["release", "--force", "--now", "A"])
+        .run()
+        .exits(0);
     let start = Instant::now();
     until(SOON, "the holder has ended", || holder.is_over());
     assert!(start.elapsed() < ms(4000), "it took {:?}", start.elapsed());
@@ -118,12 +171,16 @@ fn a_fence_that_is_not_the_leases_changes_nothing() {
     let newer = (fence.parse::<i64>().expect("a number") + 1).to_string();
     for wrong in [&older, &newer, "1"] {
         for now in [&[][..], &["--now"]] {
-            let call = sandbox.tenure().args(["release", "--force", "--if-fence", wrong, "A"]);
+            let call = sandbox
+                .tenure()
+                .args(["release", "--force", "--if-fence", wrong, "A"]);
             call.args(now).run().is_not_held("*");
             assert!(sandbox.is_busy("A"));
         }
     }
-    let call = sandbox.tenure().args(["release", "--force", "--if-fence", &fence, "A"]);
+    let call = sandbox
+        .tenure()
+        .args(["release", "--force", "--if-fence", &fence, "A"]);
     call.run().exits(0).prints_nothing();
     assert!(!sandbox.is_busy("A"));
 }
@@ -132,12 +189,18 @@ fn a_fence_that_is_not_the_leases_changes_nothing() {
 fn a_fence_protects_a_run_too() {
     let sandbox = Sandbox::new();
     let call = sandbox.tenure().args(["run", "A", "--", "sh", "-c"]);
-    let holder = call.arg("echo $TENURE_FENCE; echo ready; read x").start_ready();
+    let holder = call
+        .arg("echo $TENURE_FENCE; echo ready; read x")
+        .start_ready();
     let fence = holder.stdout().lines().next().expect("a line").to_owned();
-    let call = sandbox.tenure().args(["release", "--force", "A", "--if-fence"]);
+    let call = sandbox
+        .tenure()
+        .args(["release", "--force", "A", "--if-fence"]);
     call.arg("7").run().is_not_held("*");
     throughout(ms(1500), "the lock is held", || sandbox.is_busy("A"));
-    let call = sandbox.tenure().args(["release", "--force", "A", "--if-fence"]);
+    let call = sandbox
+        .tenure()
+        .args(["release", "--force", "A", "--if-fence"]);
     call.arg(fence).run().exits(0);
     holder.wait().exits(76);
 }
@@ -147,7 +210,9 @@ fn a_fence_that_is_no_number_is_64() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["A"]);
     for fence in ["0", "-1", "", "x", "1.5", "99999999999999999999"] {
-        let call = sandbox.tenure().args(["release", "--force", "A", "--if-fence", fence]);
+        let call = sandbox
+            .tenure()
+            .args(["release", "--force", "A", "--if-fence", fence]);
         call.run().is_usage_error("*");
     }
     assert!(sandbox.is_busy("A"));
@@ -168,7 +233,11 @@ fn the_second_forced_release_finds_nothing() {
     sandbox.acquire(["A", "--ttl", "100ms"]);
     until(SOON, "the lease is over", || sandbox.status().is_empty());
     release().is_not_held("*");
-    sandbox.tenure().args(["run", "--ttl", "1h", "A"]).hold().kill();
+    sandbox
+        .tenure()
+        .args(["run", "--ttl", "1h", "A"])
+        .hold()
+        .kill();
     release().is_not_held("*");
 }
 
@@ -176,9 +245,15 @@ fn the_second_forced_release_finds_nothing() {
 fn the_other_locks_of_a_lease_go_with_the_one_that_was_named() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["left", "middle", "right"]);
-    let outcome = sandbox.tenure().args(["release", "--force", "middle"]).run();
+    let outcome = sandbox
+        .tenure()
+        .args(["release", "--force", "middle"])
+        .run();
     outcome.exits(0).prints_nothing();
-    assert!(outcome.stderr.contains("left") && outcome.stderr.contains("right"), "{outcome:#?}");
+    assert!(
+        outcome.stderr.contains("left") && outcome.stderr.contains("right"),
+        "{outcome:#?}"
+    );
     for name in ["left", "middle", "right"] {
         assert!(!sandbox.is_busy(name), "{name}");
     }
@@ -195,7 +270,11 @@ fn the_locks_of_others_stay_held() {
     let holder = sandbox.holder("A");
     sandbox.acquire(["B"]);
     sandbox.acquire(["C"]);
-    sandbox.tenure().args(["release", "--force", "B"]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["release", "--force", "B"])
+        .run()
+        .exits(0);
     assert!(sandbox.is_busy("A") && sandbox.is_busy("C"));
     holder.end().exits(0);
 }
@@ -219,7 +298,10 @@ fn a_stopped_holder_is_not_waited_for_with_now() {
     let sandbox = Sandbox::new();
     let holder = sandbox.tenure().args(["run", "--ttl", "1s", "A"]).hold();
     holder.stop();
-    let outcome = sandbox.tenure().args(["release", "--force", "--now", "A"]).run();
+    let outcome = sandbox
+        .tenure()
+        .args(["release", "--force", "--now", "A"])
+        .run();
     outcome.exits(0).took(..ms(5000));
     holder.resume();
     holder.wait().exits(76);
@@ -230,10 +312,19 @@ fn a_stopped_holder_is_not_waited_for_with_now() {
 fn options_of_force_without_force_are_64() {
     let sandbox = Sandbox::new();
     let token = sandbox.acquire(["A"]);
-    let cases: &[&[&str]] =
-        &[&["--now", "A"], &["--if-fence", "1", "A"], &["--now", "A", "--token", &token], &["--force"]];
+    let cases: &[&[&str]] = &[
+        &["--now", "A"],
+        &["--if-fence", "1", "A"],
+        &["--now", "A", "--token", &token],
+        &["--force"],
+    ];
     for words in cases {
-        sandbox.tenure().arg("release").args(*words).run().is_usage_error("*");
+        sandbox
+            .tenure()
+            .arg("release")
+            .args(*words)
+            .run()
+            .is_usage_error("*");
     }
     assert!(sandbox.is_busy("A"));
 }
@@ -244,7 +335,10 @@ fn a_token_in_the_environment_means_nothing_to_force() {
     let other = sandbox.acquire(["B"]);
     for token in [&other, "0123456789abcdef0123456789abcdef"] {
         sandbox.acquire(["A"]);
-        let call = sandbox.tenure().args(["release", "--force", "A"]).env("TENURE_TOKEN", token);
+        let call = sandbox
+            .tenure()
+            .args(["release", "--force", "A"])
+            .env("TENURE_TOKEN", token);
         call.run().exits(0).prints_nothing();
         assert!(!sandbox.is_busy("A"));
         assert!(sandbox.is_busy("B"));
@@ -255,7 +349,10 @@ fn a_token_in_the_environment_means_nothing_to_force() {
 fn a_job_cannot_open_its_own_lock() {
     let sandbox = Sandbox::new();
     let script = "tenure release A; echo $?; tenure release; echo $?; echo ready; read x";
-    let holder = sandbox.tenure().args(["run", "A", "--", "sh", "-c", script]).start_ready();
+    let holder = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", script])
+        .start_ready();
     assert_eq!(holder.stdout(), "64\n64\nready\n");
     assert_eq!(holder.stderr().lines().count(), 2, "{}", holder.stderr());
     throughout(ms(300), "A stays held", || sandbox.is_busy("A"));

@@ -12,12 +12,13 @@ use crate::support::{Call, Running, SOON, Sandbox, is_alive, ms, throughout, unt
 
 /// CMD that leaves its pid in the file `orphan` of a process that is in no group or session of
 /// tenure's, and then waits for its stdin to end.
-const WITH_ORPHAN: &str =
-    "setsid sh -c 'echo $$ > orphan.new; mv orphan.new orphan; exec sleep 61' & \
+const WITH_ORPHAN: &str = "setsid sh -c 'echo $$ > orphan.new; mv orphan.new orphan; exec sleep 61' & \
      until [ -e orphan ]; do sleep 0.01; done; echo ready; read x";
 
 fn holder_with_orphan<'a>(sandbox: &'a Sandbox, ttl: &str) -> (Running<'a>, i32) {
-    let call = sandbox.tenure().args(["run", "--ttl", ttl, "A", "--", "sh", "-c", WITH_ORPHAN]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "--ttl", ttl, "A", "--", "sh", "-c", WITH_ORPHAN]);
     let holder = call.start_ready();
     let pid = fs::read_to_string(sandbox.path("orphan")).expect("it was written");
     (holder, pid.trim().parse().expect("a pid"))
@@ -40,7 +41,9 @@ fn tenure_in_another_boot(sandbox: &Sandbox) -> Call<'_> {
     let boot_id = sandbox.path("boot_id");
     fs::write(&boot_id, "b0075bad-5e1f-4a11-8bad-c0ffee123456\n").expect("a fresh directory");
     let script = "mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"";
-    sandbox.tenure().via(["unshare", "-m", "sh", "-c", script, "sh"])
+    sandbox
+        .tenure()
+        .via(["unshare", "-m", "sh", "-c", script, "sh"])
 }
 
 /// `tenure` with a wall clock that is wrong by so many seconds.
@@ -48,11 +51,22 @@ fn tenure_with_wall_clock_off_by(sandbox: &Sandbox, seconds: i64) -> Call<'_> {
     static SHIM: LazyLock<PathBuf> = LazyLock::new(|| {
         let shim = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clock.c");
-        let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).status();
-        assert!(status.expect("SQLite was built with a C compiler").success());
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&shim)
+            .arg(source)
+            .status();
+        assert!(
+            status
+                .expect("SQLite was built with a C compiler")
+                .success()
+        );
         shim
     });
-    sandbox.tenure().env("LD_PRELOAD", &*SHIM).env("STEP", seconds.to_string())
+    sandbox
+        .tenure()
+        .env("LD_PRELOAD", &*SHIM)
+        .env("STEP", seconds.to_string())
 }
 
 #[test]
@@ -64,9 +78,17 @@ fn a_killed_run_frees_its_lock_at_once_whatever_its_time_to_live() {
         holder.kill();
         let killed = Instant::now();
         until(SOON, "the lock is free", || !sandbox.is_busy("A"));
-        assert!(killed.elapsed() < ms(3000), "it took {:?}", killed.elapsed());
+        assert!(
+            killed.elapsed() < ms(3000),
+            "it took {:?}",
+            killed.elapsed()
+        );
     }
-    sandbox.tenure().args(["run", "--ttl", "1h", "A"]).hold().kill();
+    sandbox
+        .tenure()
+        .args(["run", "--ttl", "1h", "A"])
+        .hold()
+        .kill();
     until(SOON, "CMD has died with tenure", || {
         !sandbox.is_running(&["sh", "-c", "echo ready; read x"])
     });
@@ -77,20 +99,29 @@ fn a_killed_run_frees_its_lock_at_once_whatever_its_time_to_live() {
 fn a_waiter_enters_at_once_when_the_holder_is_killed() {
     let sandbox = Sandbox::new();
     let holder = sandbox.tenure().args(["run", "--ttl", "1h", "A"]).hold();
-    let call = sandbox.tenure().args(["run", "--wait", "60s", "A", "--", "echo", "in"]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "--wait", "60s", "A", "--", "echo", "in"]);
     let mut waiter = call.start();
     throughout(ms(300), "the waiter waits", || !waiter.is_over());
     holder.kill();
     let killed = Instant::now();
     waiter.wait().exits(0).prints("in\n");
-    assert!(killed.elapsed() < ms(3000), "it took {:?}", killed.elapsed());
+    assert!(
+        killed.elapsed() < ms(3000),
+        "it took {:?}",
+        killed.elapsed()
+    );
 }
 
 #[test]
 fn a_killed_waiter_does_not_stand_in_the_way() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("A");
-    for verb in [&["run", "A", "--wait", "60s", "--", "true"][..], &["acquire", "A", "--wait", "60s"]] {
+    for verb in [
+        &["run", "A", "--wait", "60s", "--", "true"][..],
+        &["acquire", "A", "--wait", "60s"],
+    ] {
         let mut waiter = sandbox.tenure().args(verb).start();
         throughout(ms(300), "the waiter waits", || !waiter.is_over());
         waiter.kill();
@@ -137,11 +168,19 @@ fn an_orphan_holds_the_lock_until_its_time_to_live_has_passed() {
     let killed = Instant::now();
     assert!(sandbox.is_busy("A"));
     assert!(is_orphaned(&sandbox), "{:?}", sandbox.status());
-    assert!(sandbox.status()[0].to_string().contains("orphaned"), "{:?}", sandbox.status());
+    assert!(
+        sandbox.status()[0].to_string().contains("orphaned"),
+        "{:?}",
+        sandbox.status()
+    );
     // Renewed every second, it had two seconds at least when tenure was killed.
     throughout(ms(1000), "the lock is held", || sandbox.is_busy("A"));
     until(SOON, "the lock is free", || !sandbox.is_busy("A"));
-    assert!(killed.elapsed() < ms(8000), "it took {:?}", killed.elapsed());
+    assert!(
+        killed.elapsed() < ms(8000),
+        "it took {:?}",
+        killed.elapsed()
+    );
     assert!(is_alive(orphan), "the orphan was not what ended it");
 }
 
@@ -155,30 +194,53 @@ fn an_orphan_that_dies_earlier_frees_the_lock_at_once() {
     kill(orphan);
     let killed = Instant::now();
     until(SOON, "the lock is free", || !sandbox.is_busy("A"));
-    assert!(killed.elapsed() < ms(3000), "it took {:?}", killed.elapsed());
+    assert!(
+        killed.elapsed() < ms(3000),
+        "it took {:?}",
+        killed.elapsed()
+    );
 }
 
 #[test]
 fn a_daemon_that_a_job_leaves_behind_holds_nothing() {
     let sandbox = Sandbox::new();
-    for daemon in ["sleep 61 &", "setsid sleep 61 &", "nohup sleep 61 > /dev/null 2>&1 &"] {
+    for daemon in [
+        "sleep 61 &",
+        "setsid sleep 61 &",
+        "nohup sleep 61 > /dev/null 2>&1 &",
+    ] {
         for exit in ["exit 0", "exit 3", "kill -KILL $$"] {
             let script = format!("{daemon} {exit}");
-            let outcome = sandbox.tenure().args(["run", "A", "--", "sh", "-c", &script]).run();
+            let outcome = sandbox
+                .tenure()
+                .args(["run", "A", "--", "sh", "-c", &script])
+                .run();
             outcome.took(..ms(5000));
             assert!(!sandbox.is_busy("A"), "after {script}");
         }
     }
     let line = "tenure run A -- sh -c 'sleep 61 & exit 0'";
-    sandbox.sh(line).run().exits(0).prints_nothing().says_nothing().took(..ms(5000));
+    sandbox
+        .sh(line)
+        .run()
+        .exits(0)
+        .prints_nothing()
+        .says_nothing()
+        .took(..ms(5000));
 }
 
 #[test]
 fn cmd_inherits_one_descriptor_and_that_has_a_high_number() {
     let sandbox = Sandbox::new();
-    let call = sandbox.tenure().args(["run", "A", "--", "sh", "-c", "ls /proc/$$/fd"]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", "ls /proc/$$/fd"]);
     let outcome = call.run();
-    let numbers = outcome.exits(0).stdout.lines().map(|line| line.parse().expect("a number"));
+    let numbers = outcome
+        .exits(0)
+        .stdout
+        .lines()
+        .map(|line| line.parse().expect("a number"));
     let beyond: Vec<u32> = numbers.filter(|&number| number > 2).collect();
     // Shells give 3 to 9 to scripts.
     assert!(matches!(beyond[..], [number] if number > 9), "{beyond:?}");
@@ -187,12 +249,18 @@ fn cmd_inherits_one_descriptor_and_that_has_a_high_number() {
 #[test]
 fn a_holder_in_another_pid_namespace_is_seen() {
     let sandbox = Sandbox::new();
-    let call = sandbox.tenure().args(["run", "--ttl", "1s", "A", "--", "sh", "-c"]);
-    let call = call.arg("echo ready; read x").via(["unshare", "--pid", "--fork", "--mount-proc"]);
+    let call = sandbox
+        .tenure()
+        .args(["run", "--ttl", "1s", "A", "--", "sh", "-c"]);
+    let call = call
+        .arg("echo ready; read x")
+        .via(["unshare", "--pid", "--fork", "--mount-proc"]);
     let holder = call.start_ready();
     throughout(ms(300), "the lock is held", || sandbox.is_busy("A"));
     let call = sandbox.tenure().args(["run", "A", "--", "true"]);
-    let inside = call.via(["unshare", "--pid", "--fork", "--mount-proc"]).run();
+    let inside = call
+        .via(["unshare", "--pid", "--fork", "--mount-proc"])
+        .run();
     inside.is_busy("A");
     holder.end().exits(0);
     assert!(!sandbox.is_busy("A"));
@@ -208,9 +276,16 @@ fn a_deleted_guard_file_is_made_again_and_proves_the_holder_alive_as_before() {
     until(SOON, "the holder has its bytes in a new guard file", || {
         let inode = fs::metadata(sandbox.guard()).map_or(0, |metadata| metadata.ino());
         let locks = fs::read_to_string("/proc/locks").expect("/proc/locks can be read");
-        inode != 0 && locks.lines().any(|line| line.contains(&format!(":{inode} ")))
+        inode != 0
+            && locks
+                .lines()
+                .any(|line| line.contains(&format!(":{inode} ")))
     });
-    assert!(removed.elapsed() < ms(6000), "it took {:?}", removed.elapsed());
+    assert!(
+        removed.elapsed() < ms(6000),
+        "it took {:?}",
+        removed.elapsed()
+    );
     throughout(ms(500), "the lock is held", || sandbox.is_busy("A"));
     // A stopped holder renews nothing: only the new guard can speak for it now.
     holder.stop();
@@ -248,7 +323,10 @@ fn a_live_holder_is_busy_under_another_boot_id() {
     let sandbox = Sandbox::new();
     let holder = sandbox.tenure().args(["run", "--ttl", "500ms", "A"]).hold();
     let rival = || {
-        tenure_in_another_boot(&sandbox).args(["run", "A", "--", "touch", "ran"]).run().is_busy("A");
+        tenure_in_another_boot(&sandbox)
+            .args(["run", "A", "--", "touch", "ran"])
+            .run()
+            .is_busy("A");
         true
     };
     throughout(ms(1000), "it is busy", rival);
@@ -258,13 +336,18 @@ fn a_live_holder_is_busy_under_another_boot_id() {
     throughout(ms(500), "it is busy", rival);
     assert!(!sandbox.path("ran").exists(), "CMD was run");
     holder.end().exits(0);
-    tenure_in_another_boot(&sandbox).args(["run", "A", "--", "true"]).run().exits(0);
+    tenure_in_another_boot(&sandbox)
+        .args(["run", "A", "--", "true"])
+        .run()
+        .exits(0);
 }
 
 #[test]
 fn a_holder_under_another_boot_id_is_busy_here() {
     let sandbox = Sandbox::new();
-    let holder = tenure_in_another_boot(&sandbox).args(["run", "--ttl", "500ms", "A"]).hold();
+    let holder = tenure_in_another_boot(&sandbox)
+        .args(["run", "--ttl", "500ms", "A"])
+        .hold();
     throughout(ms(1500), "it is busy", || sandbox.is_busy("A"));
     holder.end().exits(0);
     assert!(!sandbox.is_busy("A"));
@@ -275,11 +358,19 @@ fn a_bare_lease_outlives_a_reboot_by_its_time_to_live_at_most() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["A", "--ttl", "3s"]);
     let start = Instant::now();
-    let attempt = || tenure_in_another_boot(&sandbox).args(["run", "A", "--", "true"]).run();
+    let attempt = || {
+        tenure_in_another_boot(&sandbox)
+            .args(["run", "A", "--", "true"])
+            .run()
+    };
     attempt().is_busy("A");
     until(SOON, "the lease is over", || attempt().code == Some(0));
     // It may be a little over twice 3 s when the machine was slow to come to the first look.
-    assert!((ms(2500)..ms(8000)).contains(&start.elapsed()), "it took {:?}", start.elapsed());
+    assert!(
+        (ms(2500)..ms(8000)).contains(&start.elapsed()),
+        "it took {:?}",
+        start.elapsed()
+    );
 }
 
 #[test]
@@ -290,7 +381,8 @@ fn a_wall_clock_set_back_at_a_reboot_does_not_prolong_a_bare_lease() {
     let script = "mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"";
     let attempt = || {
         tenure_in_another_boot(&sandbox);
-        let call = tenure_with_wall_clock_off_by(&sandbox, -86_400).args(["run", "A", "--", "true"]);
+        let call =
+            tenure_with_wall_clock_off_by(&sandbox, -86_400).args(["run", "A", "--", "true"]);
         call.via(["unshare", "-m", "sh", "-c", script, "sh"]).run()
     };
     attempt().is_busy("A");
@@ -305,7 +397,8 @@ fn the_wall_clock_ends_a_bare_lease_that_ran_out_while_the_machine_was_off() {
     let script = "mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"";
     let attempt = |seconds| {
         tenure_in_another_boot(&sandbox);
-        let call = tenure_with_wall_clock_off_by(&sandbox, seconds).args(["run", "A", "--", "true"]);
+        let call =
+            tenure_with_wall_clock_off_by(&sandbox, seconds).args(["run", "A", "--", "true"]);
         call.via(["unshare", "-m", "sh", "-c", script, "sh"]).run()
     };
     attempt(7200).exits(0);
@@ -315,8 +408,15 @@ fn the_wall_clock_ends_a_bare_lease_that_ran_out_while_the_machine_was_off() {
 fn fences_jump_at_a_reboot() {
     let sandbox = Sandbox::new();
     let fence = |call: Call<'_>| {
-        let outcome = call.args(["run", "A", "--", "printenv", "TENURE_FENCE"]).run();
-        outcome.exits(0).stdout.trim().parse::<u64>().expect("a number")
+        let outcome = call
+            .args(["run", "A", "--", "printenv", "TENURE_FENCE"])
+            .run();
+        outcome
+            .exits(0)
+            .stdout
+            .trim()
+            .parse::<u64>()
+            .expect("a number")
     };
     let before = fence(sandbox.tenure());
     let after = fence(tenure_in_another_boot(&sandbox));
@@ -329,16 +429,24 @@ fn a_step_of_the_wall_clock_neither_ends_nor_prolongs_a_lease() {
     let sandbox = Sandbox::new();
     let day = 86_400;
     let attempt = |seconds| {
-        tenure_with_wall_clock_off_by(&sandbox, seconds).args(["run", "A", "--", "true"]).run()
+        tenure_with_wall_clock_off_by(&sandbox, seconds)
+            .args(["run", "A", "--", "true"])
+            .run()
     };
-    let date = tenure_with_wall_clock_off_by(&sandbox, -20_000 * day).via(["date", "+%Y", "-r"]).run();
+    let date = tenure_with_wall_clock_off_by(&sandbox, -20_000 * day)
+        .via(["date", "+%Y", "-r"])
+        .run();
     assert_eq!(date.code, Some(0), "the clock shim can be loaded");
 
     let token = sandbox.acquire(["A", "--ttl", "1h"]);
     for seconds in [day, -day] {
         attempt(seconds).is_busy("A");
     }
-    sandbox.tenure().args(["release", "--token", &token]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["release", "--token", &token])
+        .run()
+        .exits(0);
 
     for (theirs, ours) in [(day, 0), (-day, 0), (0, day), (0, -day)] {
         let call = tenure_with_wall_clock_off_by(&sandbox, theirs);
@@ -371,23 +479,39 @@ fn a_time_namespace_neither_ends_nor_prolongs_a_lease() {
     inside(&["acquire", "C", "--ttl", "1h"]).exits(0);
     assert!(sandbox.is_busy("C"));
     sandbox.acquire(["D", "--ttl", "1s"]);
-    until(SOON, "the lease is over", || inside(&["run", "D", "--", "true"]).code == Some(0));
+    until(SOON, "the lease is over", || {
+        inside(&["run", "D", "--", "true"]).code == Some(0)
+    });
 }
 
 #[test]
 fn a_lease_granted_after_a_long_wait_for_the_database_has_its_whole_time_to_live() {
     let sandbox = Sandbox::new();
-    sandbox.tenure().args(["run", "A", "--", "true"]).run().exits(0);
+    sandbox
+        .tenure()
+        .args(["run", "A", "--", "true"])
+        .run()
+        .exits(0);
     let administrator = sandbox.connect();
-    administrator.execute_batch("begin immediate").expect("nobody else writes");
-    let mut acquire = sandbox.tenure().args(["acquire", "A", "--ttl", "2s"]).start();
+    administrator
+        .execute_batch("begin immediate")
+        .expect("nobody else writes");
+    let mut acquire = sandbox
+        .tenure()
+        .args(["acquire", "A", "--ttl", "2s"])
+        .start();
     throughout(ms(1500), "the database is locked", || !acquire.is_over());
     let granted_after = Instant::now();
-    administrator.execute_batch("commit").expect("a transaction was begun");
+    administrator
+        .execute_batch("commit")
+        .expect("a transaction was begun");
     acquire.wait().exits(0).says_nothing();
     while sandbox.is_busy("A") {
         assert!(granted_after.elapsed() < SOON, "the lease does not end");
     }
     let lasted = granted_after.elapsed();
-    assert!((ms(2000)..Duration::from_secs(6)).contains(&lasted), "it lasted {lasted:?}");
+    assert!(
+        (ms(2000)..Duration::from_secs(6)).contains(&lasted),
+        "it lasted {lasted:?}"
+    );
 }

@@ -1,19 +1,17 @@
-//! Stub.
-#[path = "/work/main/tests/it/cron.rs"]
+//! `tenure` as its users meet it: the real binary, real signals, real files. A file a behaviour.
+
 mod cron;
-#[path = "/work/main/tests/it/deploy.rs"]
 mod deploy;
-#[path = "/work/main/tests/it/jobs.rs"]
+mod exits;
+mod files;
+mod force;
+mod guard;
 mod jobs;
-#[path = "/work/main/tests/it/pid1.rs"]
+mod leases;
+mod names;
 mod pid1;
-#[path = "/work/main/tests/it/pty.rs"]
 mod pty;
-#[path = "/work/main/tests/it/run.rs"]
 mod run;
-#[path = "/work/main/tests/it/signals.rs"]
 mod signals;
-#[path = "/work/main/tests/it/support.rs"]
 mod support;
-#[path = "/work/main/tests/it/terminal.rs"]
 mod terminal;
