@@ -13,19 +13,20 @@ use crate::exit::Exit;
 use crate::lock::{LockName, Token};
 use crate::signals::Signal;
 
-/// Hold named locks while a command runs: leases in a shared SQLite file, vouched for by the kernel.
+/// Hold named locks while a command runs
 ///
 /// A lock is a name. `tenure run NAME -- CMD` holds it while CMD runs and gives it back however CMD ends;
 /// `acquire`, `extend` and `release` hold it across several commands by a token.
 /// When the lock is held by another, tenure says so at once; `--wait` waits.
+///
+/// The locks are kept as leases in a SQLite file that all of its users share. While `run` holds a lock the
+/// kernel vouches for it, whatever any clock says; what `acquire` takes ends with its time to live.
 #[derive(Parser, Debug)]
 #[command(
     name = "tenure",
     version,
-    disable_help_subcommand = false,
     propagate_version = true,
-    infer_subcommands = false,
-    arg_required_else_help = false,
+    args_override_self = true,
     max_term_width = 100
 )]
 pub struct Cli {
@@ -41,19 +42,27 @@ pub struct Cli {
 pub struct Common {
     /// The database file that holds the locks; its directory must exist
     ///
-    /// Without it, `.local/state/tenure/tenure.db` under your home directory as the password database
+    /// `acquire` and `run` make the file where there is none.
+    ///
+    /// Without this option, `.local/state/tenure/tenure.db` under your home directory as the password database
     /// gives it, for root `/var/lib/tenure/tenure.db`: the same file from cron and at a terminal.
-    #[arg(long, value_name = "PATH", env = "TENURE_DB", hide_env_values = true, global = true, value_parser = OsStringValueParser::new().try_map(not_empty_path))]
+    #[arg(long, display_order = 900, value_name = "PATH", env = "TENURE_DB", hide_env_values = true, global = true, value_parser = OsStringValueParser::new().try_map(not_empty_path))]
     pub db: Option<PathBuf>,
 
     /// Say nothing of locks that are busy or not held; the exit status tells
     ///
     /// A database that cannot be used is still reported.
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(
+        short,
+        long,
+        display_order = 901,
+        global = true,
+        conflicts_with = "verbose"
+    )]
     pub quiet: bool,
 
     /// Say on stderr what is done
-    #[arg(short, long, global = true)]
+    #[arg(short, long, display_order = 902, global = true)]
     pub verbose: bool,
 }
 
@@ -61,24 +70,36 @@ pub struct Common {
 pub enum Verb {
     /// Take locks and print the lease's token on stdout
     ///
-    /// The lease ends at `tenure release`, or when its time to live has passed without `tenure extend`.
+    /// The lease ends at `tenure release`, or when its time to live has passed without `tenure extend`. Nothing
+    /// tells whether whoever took it is still there: the time to live must be longer than the work between two
+    /// calls of `extend`. Where one command does all the work, `tenure run` is the better choice.
     Acquire(Acquire),
     /// Give a lease's locks back
     ///
     /// Exits with 76 when the lease is over or another's. The locks of a `tenure run` cannot be
-    /// released by their token: they are given back when its command ends.
+    /// released by their token: they are given back when its command ends, and `--force` stops that.
+    #[command(
+        override_usage = "tenure release [OPTIONS] [NAME]...\n       tenure release [OPTIONS] --force <NAME>..."
+    )]
     Release(Release),
     /// Reset a lease's time to live
     ///
-    /// Exits with 76 when the lease is over or another's, even if nobody has taken the locks since.
+    /// The time to live is counted from now. Exits with 76 when the lease is over or another's, even if nobody
+    /// has taken the locks since.
     Extend(Extend),
     /// Hold locks while a command runs
     ///
     /// The locks are taken, CMD is started and supervised, and the locks are given back when it ends,
     /// whatever ends it. tenure ends as CMD did: with its exit status, or by the same signal.
     /// CMD finds TENURE_DB, TENURE_LOCK (the names, one a line), TENURE_TOKEN and TENURE_FENCE in its environment.
+    #[command(override_usage = "tenure run [OPTIONS] <NAME>... -- <CMD> [ARG]...")]
     Run(Run),
     /// Show who holds what
+    ///
+    /// Without names, all locks that are held; with names, those, held or free.
+    #[command(
+        override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN>"
+    )]
     Status(Status),
 }
 
@@ -107,16 +128,26 @@ pub struct Acquire {
     /// Print one JSON object instead of the token alone
     #[arg(long)]
     pub json: bool,
+
+    /// Taken only to say that `acquire` runs no command
+    #[arg(value_name = "CMD", last = true, hide = true)]
+    pub command: Vec<OsString>,
 }
 
 /// How `acquire` and `run` take locks. The letters are those of flock(1).
 #[derive(Args, Debug)]
 pub struct Taking {
     /// How long the lease lives without being renewed
+    ///
+    /// A duration is a number of seconds (`30`, `.5`) or has units (`500ms`, `10m`, `1h30m`). `run` renews its lease
+    /// by itself; what `acquire` takes lives this long, unless `extend` is called.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse_ttl, allow_negative_numbers = true)]
     pub ttl: Duration,
 
     /// Wait this long for the locks, or `forever`; without it, one try
+    ///
+    /// The locks are asked for again and again, some forty times a second; who of several waiters gets them first
+    /// is left to chance. A wait of 0 is one try.
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse_patience, allow_negative_numbers = true, conflicts_with = "no_wait")]
     pub wait: Option<Patience>,
 
@@ -125,14 +156,16 @@ pub struct Taking {
     pub no_wait: bool,
 
     /// Share the locks with nobody (the default)
-    #[arg(short = 'x', long, short_alias = 'e')]
+    #[arg(short = 'x', long, visible_short_alias = 'e')]
     pub exclusive: bool,
 
     /// The exit status when a lock is held by another, or the wait ran out
+    ///
+    /// From 0 to 255. With 0 and `--quiet`, a job that finds its lock held is skipped in silence.
     #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = Exit::BUSY, allow_negative_numbers = true)]
     pub conflict_exit_code: u8,
 
-    /// A text for whoever looks at who holds the locks
+    /// A text for whoever looks at who holds the locks: `status` and the busy message show it
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
 }
@@ -155,16 +188,21 @@ pub struct Release {
 
     /// Take the locks from whoever holds them; no token is needed
     ///
-    /// A running `tenure run` is told to stop its command, and the locks are free when it has: even a
-    /// forced release makes no two holders. A bare lease ends at once.
+    /// A `tenure run` is told to stop its command, and this command returns when the locks are free: even a
+    /// forced release makes no two holders on one machine. What `acquire` took is free at once. The other locks
+    /// of the same lease go with those that are named.
     #[arg(long)]
     pub force: bool,
 
     /// With --force: do not wait until the holder is gone
+    ///
+    /// The locks are free at once, and the old holder's command may still be running for a while beside the next.
     #[arg(long, requires = "force")]
     pub now: bool,
 
     /// With --force: only if the lease still has this fencing number
+    ///
+    /// For a decision that was made on what `tenure status` showed: whoever holds the locks by now, if another, keeps them.
     #[arg(long, value_name = "FENCE", requires = "force", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..))]
     pub if_fence: Option<i64>,
 
@@ -183,6 +221,8 @@ pub struct Extend {
     pub proof: Proof,
 
     /// The new time to live, counted from now; without it, the one that the lease has
+    ///
+    /// A number of seconds (`30`, `.5`) or with units (`500ms`, `10m`, `1h30m`).
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, allow_negative_numbers = true)]
     pub ttl: Option<Duration>,
 
@@ -195,6 +235,8 @@ pub struct Extend {
 #[derive(Args, Debug)]
 pub struct Proof {
     /// The token that `acquire` printed
+    ///
+    /// On a command line others can read it in the list of processes; in TENURE_TOKEN they cannot.
     #[arg(
         long,
         value_name = "TOKEN",
@@ -214,14 +256,21 @@ pub struct Run {
     pub taking: Taking,
 
     /// Stop CMD after this long, and exit with 124
+    ///
+    /// By SIGTERM, and SIGKILL where that does not help within `--kill-after`.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive, allow_negative_numbers = true)]
     pub max_time: Option<Duration>,
 
     /// How long after the signal that stops CMD it is killed
+    ///
+    /// For `--max-time` and for the loss of the lease. A signal that somebody sends is passed on, and no more.
     #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse, allow_negative_numbers = true)]
     pub kill_after: Duration,
 
     /// The signal that stops CMD when the lease is lost
+    ///
+    /// By name or number: `TERM`, `SIGTERM` and `15` are the same. A lease is lost when somebody forces its release,
+    /// or when the database is deleted or replaced.
     #[arg(
         long,
         value_name = "SIGNAL",
@@ -242,6 +291,8 @@ pub struct Status {
     pub names: Vec<LockName>,
 
     /// Say whether this lease is still held: exit status 0, or 76
+    ///
+    /// Nothing is printed when it is. TENURE_TOKEN is not looked at.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<Token>,
 

@@ -7,7 +7,7 @@ use super::take::{Taken, pending_end, take};
 use super::{open, sorted};
 use crate::cli::{Acquire, Common};
 use crate::duration::millis;
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::holder;
 use crate::lock::{Lease, LockName, Request};
 use crate::output;
@@ -18,6 +18,9 @@ use crate::store::{Keeping, Store};
 /// # Errors
 /// The store cannot be used.
 pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
+    if !args.command.is_empty() {
+        return Err(Usage("acquire runs no command; tenure run NAME -- CMD does".into()).into());
+    }
     // Until the token is out, whoever interrupts would leave a lease that nobody can end.
     let signals = Signals::for_waiter().context("cannot watch signals")?;
     let mut store = open(common, Purpose::Take(Durability::Power))?;

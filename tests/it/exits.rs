@@ -162,7 +162,6 @@ fn a_command_line_without_sense_is_64_and_does_nothing() {
         &["acquire"],
         &["acquire", "--frobnicate", "A"],
         &["acquire", "A", "--ttl"],
-        &["acquire", "A", "--", "true"],
         &["run"],
         &["run", "A"],
         &["run", "A", "--"],
@@ -517,7 +516,7 @@ fn the_option_names_of_flock_mean_what_they_mean_there() {
         &["--timeout=0s"],
     ];
     for_each(options, |option| {
-        let name = option.join(" ");
+        let name = format!("lock {}", option.join(" "));
         let run = |words: &[&str]| {
             sandbox
                 .tenure()

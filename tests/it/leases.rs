@@ -359,7 +359,7 @@ fn every_grant_has_a_larger_fence_than_any_before() {
 
     let call = sandbox.tenure().args(["run", "A", "--", "sh", "-c"]);
     let crashed = call
-        .arg("echo $TENURE_FENCE; echo ready; read x")
+        .arg("echo $TENURE_FENCE; echo ready; read x; exit 0")
         .start_ready();
     fences.push(
         crashed
@@ -467,7 +467,7 @@ fn nobody_is_shown_the_token_of_another() {
     let bare = sandbox.acquire(["A"]);
     let call = sandbox.tenure().args(["run", "B", "--", "sh", "-c"]);
     let holder = call
-        .arg("echo $TENURE_TOKEN; echo ready; read x")
+        .arg("echo $TENURE_TOKEN; echo ready; read x; exit 0")
         .start_ready();
     let guarded = holder.stdout().lines().next().expect("a line").to_owned();
     assert_eq!(guarded.len(), 32);
@@ -510,7 +510,7 @@ fn the_token_of_a_run_extends_it_and_does_not_release_it() {
 
     let call = sandbox.tenure().args(["run", "A", "--", "sh", "-c"]);
     let holder = call
-        .arg("echo $TENURE_TOKEN; echo ready; read x")
+        .arg("echo $TENURE_TOKEN; echo ready; read x; exit 0")
         .start_ready();
     let token = holder.stdout().lines().next().expect("a line").to_owned();
     for words in [vec!["A", "--token", &token], vec!["--token", &token]] {

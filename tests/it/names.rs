@@ -174,7 +174,7 @@ fn a_note_and_a_command_line_cannot_speak_to_the_terminal() {
     let sandbox = Sandbox::new();
     let note = "first\nsecond \u{1b}[31mred\u{9b}5m\u{7f}";
     let call = sandbox.tenure().args(["run", "A", "--note", note, "--"]);
-    let odd = OsString::from_vec(b"echo ready; read x # \x1b[2J\n\xff".to_vec());
+    let odd = OsString::from_vec(b"echo ready; read x; exit 0 # \x1b[2J\n\xff".to_vec());
     let _holder = call.args(["sh", "-c"]).arg(odd).start_ready();
     sandbox.tenure().args(["acquire", "A"]).run().is_busy("A");
     let status = sandbox.tenure().arg("status").run();

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rusqlite::{Connection, OpenFlags, params};
-use rustix::fs::{AtFlags, CWD, RenameFlags, StatxFlags, renameat_with, statfs, statx};
+use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, StatxFlags, renameat_with, statfs, statx};
+use rustix::process::umask;
 
 use crate::clock::Clock;
 use crate::guard::Guard;
@@ -195,7 +196,11 @@ pub fn peek(path: &Path) -> Result<Content> {
     file.take(HEADER_BYTES as u64)
         .read_to_end(&mut header)
         .with_context(why)?;
-    if header.len() == HEADER_BYTES && header.iter().all(|byte| *byte == 0) {
+    // Whoever fills an empty file has opened the guard before; without that, zeros are somebody else's.
+    if header.len() == HEADER_BYTES
+        && header.iter().all(|byte| *byte == 0)
+        && Guard::path_for(path).exists()
+    {
         return Ok(Content::Unfinished);
     }
     let number = |at: usize| {
@@ -207,8 +212,17 @@ pub fn peek(path: &Path) -> Result<Content> {
     {
         bail!("cannot use {}: it is not a tenure database", path.display());
     }
-    match number(USER_VERSION_AT) {
-        LAYOUT => Ok(Content::Database),
+    check_layout(path, number(USER_VERSION_AT))?;
+    Ok(Content::Database)
+}
+
+/// Refuses what another version made.
+///
+/// # Errors
+/// The layout is not this program's.
+pub fn check_layout(path: &Path, layout: u32) -> Result<()> {
+    match layout {
+        LAYOUT => Ok(()),
         newer if newer > LAYOUT => bail!(
             "cannot use {}: it was made by a newer tenure (layout {newer}, this program knows {LAYOUT})",
             path.display()
@@ -331,7 +345,24 @@ pub fn make(path: &Path, clock: &Clock) -> Result<()> {
 /// # Errors
 /// Those of open(2), with the path.
 pub fn open_guard(path: &Path) -> Result<Guard> {
+    let _umask = OwnUmask::set();
     Guard::open(path).with_context(|| format!("cannot open {}", Guard::path_for(path).display()))
+}
+
+/// What is made is made 0600, whatever the caller's umask would make of that.
+struct OwnUmask(Mode);
+
+impl OwnUmask {
+    fn set() -> Self {
+        Self(umask(Mode::RWXG | Mode::RWXO))
+    }
+}
+
+impl Drop for OwnUmask {
+    /// CMD gets the caller's.
+    fn drop(&mut self) {
+        umask(self.0);
+    }
 }
 
 /// Side files of a deleted database, which SQLite would take for the new one's, and what a maker that was killed
@@ -377,7 +408,8 @@ fn build(path: &Path, guard: &Guard, clock: &Clock) -> Result<PathBuf> {
 }
 
 fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
-    // Made here and not by SQLite, which would let the umask decide who reads tokens.
+    let _umask = OwnUmask::set();
+    // Made here and not by SQLite, which knows only the umask to keep others from reading tokens.
     let file = OpenOptions::new()
         .read(true)
         .write(true)

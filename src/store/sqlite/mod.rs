@@ -24,7 +24,7 @@ use rustix::fs::Access as Permission;
 use self::file::{Content, Identity};
 use super::{Answer, Keeping, Look, Shown, Store};
 use crate::clock::{Clock, Now};
-use crate::duration::{from_millis, millis};
+use crate::duration::{from_millis, millis, show};
 use crate::guard::{Guard, Hold};
 use crate::lock::{Expiry, GuardMark, Held, Holder, Lease, LockName, Request, Standing, Token};
 use crate::signals::NoStops;
@@ -232,6 +232,10 @@ impl SqliteStore {
         if !file::is_in_place(path, identity).with_context(why)? {
             return Ok(None);
         }
+        // The header in the file may be older than what the WAL says.
+        patience.set(PATIENCE);
+        let layout = connection.query_row("pragma user_version", [], |row| row.get(0));
+        file::check_layout(path, layout.with_context(why)?)?;
         let guard = match purpose {
             Purpose::Take(_) => {
                 let guard = file::open_guard(path)?;
@@ -263,7 +267,6 @@ impl SqliteStore {
             hold: None,
             seen_version: None,
         };
-        store.patience.set(PATIENCE);
         if purpose != Purpose::Look {
             store.set_durability(store.durability()).with_context(why)?;
         }
@@ -317,13 +320,7 @@ impl SqliteStore {
                     wait::pause(BUSY_PAUSE);
                 }
                 Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed) => {
-                    let blocker = blocker::of(&self.path)
-                        .map_or_else(String::new, |who| format!(" by {who}"));
-                    return Err(error.context(format!(
-                        "cannot write {}: it has been locked{blocker} for {}",
-                        self.path.display(),
-                        crate::duration::show(patience)
-                    )));
+                    return Err(self.is_locked(patience));
                 }
                 Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) if !made_room => {
                     made_room = true;
@@ -332,6 +329,18 @@ impl SqliteStore {
                 _ => return Err(error.context(format!("cannot write {}", self.path.display()))),
             }
         }
+    }
+
+    /// The error that says who holds the file up.
+    fn is_locked(&self, patience: Duration) -> anyhow::Error {
+        let mut message = format!("cannot write {}: it is locked", self.path.display());
+        if let Some(blocker) = blocker::of(&self.path) {
+            let _ = write!(message, " by {blocker}");
+        }
+        if patience == PATIENCE {
+            let _ = write!(message, ", and has been for {}", show(patience));
+        }
+        anyhow!(message)
     }
 
     fn try_write<T>(
