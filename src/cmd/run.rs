@@ -209,7 +209,9 @@ impl<'a> Supervision<'a> {
 
     /// Returns when CMD has ended, and where it had to be stopped, when its whole tree has.
     fn until_end(mut self) -> Exit {
-        self.store.tidy();
+        if self.store.tidy() {
+            self.next_renewal = Instant::now();
+        }
         loop {
             match wait::for_signal(self.signals, self.next_moment()) {
                 Ok(Some(received)) => self.pass_on(received),

@@ -59,6 +59,9 @@ pub fn take(
             Patience::Forever => Duration::MAX,
         };
         if left.is_zero() {
+            if let Some(signal) = pending_end(signals) {
+                return Ok(Taken::Not(Exit::Signal(signal), others));
+            }
             if !common.quiet {
                 say_busy(store, request, &others, patience);
             }
@@ -97,10 +100,15 @@ fn interruption(signals: &Signals, until: Instant) -> Result<Option<Signal>> {
     }
 }
 
-/// A signal that ends the program and has come already.
+/// A signal that ends the program and has come already. A stop that has come is obeyed on the way.
 pub fn pending_end(signals: &Signals) -> Option<Signal> {
     std::iter::from_fn(|| signals.next())
         .map(|received| received.signal)
+        .inspect(|signal| {
+            if *signal == Signal::TSTP {
+                signals::stop_by(Signal::TSTP);
+            }
+        })
         .find(|signal| ends(*signal))
 }
 

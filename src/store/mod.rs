@@ -128,6 +128,7 @@ pub trait Store {
     /// The store could not be told. The kernel's word has ended all the same: the locks are free where it counts.
     fn give_back(&mut self, lease: &Lease) -> Result<bool>;
 
-    /// Housekeeping, for a moment at which nobody waits. Its failure does no harm and is not told.
-    fn tidy(&mut self);
+    /// Housekeeping, for a moment at which nobody waits. Its failure does no harm and is not told. True when the
+    /// next write will be slower for it, which had better come now too.
+    fn tidy(&mut self) -> bool;
 }

@@ -162,6 +162,7 @@ fn a_command_line_without_sense_is_64_and_does_nothing() {
         &["acquire"],
         &["acquire", "--frobnicate", "A"],
         &["acquire", "A", "--ttl"],
+        &["acquire", "A", "--", "true"],
         &["run"],
         &["run", "A"],
         &["run", "A", "--"],

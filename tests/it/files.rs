@@ -133,7 +133,7 @@ fn many_first_openers_at_once_all_succeed() {
 
 #[test]
 fn new_files_are_for_their_owner_alone_whatever_the_umask() {
-    for umask in ["000", "022", "077"] {
+    for umask in ["000", "022", "077", "777"] {
         let sandbox = Sandbox::new();
         sandbox
             .sh(&format!("umask {umask}; exec tenure acquire A"))
@@ -295,16 +295,17 @@ fn a_newer_version_that_is_in_the_log_still_is_seen() {
 
 #[test]
 fn a_damaged_database_is_refused_and_stays_as_it_was() {
-    let damages: [(&str, fn(&mut Vec<u8>)); 7] = [
+    type Harm = fn(&mut Vec<u8>);
+    let damages: [(&str, Harm); 7] = [
         ("cut within its header", |bytes| bytes.truncate(50)),
         ("cut within its first page", |bytes| bytes.truncate(1000)),
         ("cut after its first page", |bytes| bytes.truncate(4096)),
         ("cut in the middle", |bytes| bytes.truncate(bytes.len() / 2)),
         ("all but the first page garbage", |bytes| {
-            bytes[4096..].fill(0xaa)
+            bytes[4096..].fill(0xaa);
         }),
         ("all but the header garbage", |bytes| {
-            bytes[100..].fill(0x55)
+            bytes[100..].fill(0x55);
         }),
         ("all but the magic words zero", |bytes| bytes[16..].fill(0)),
     ];
@@ -333,17 +334,17 @@ fn a_damaged_database_is_refused_and_stays_as_it_was() {
 
 #[test]
 fn zeros_and_noise_are_no_database() {
-    for bytes in [vec![0x5a; 8192], vec![0x5a; 10], b"\n".to_vec()] {
+    for bytes in [
+        vec![0x5a; 8192],
+        vec![0x5a; 10],
+        vec![0; 1],
+        vec![0; 100],
+        vec![0; 8192],
+        b"\n".to_vec(),
+    ] {
         let sandbox = Sandbox::new();
         fs::write(sandbox.db(), &bytes).expect("a fresh directory");
         assert_refused_and_untouched(&sandbox, "not a tenure database");
-    }
-    for bytes in [vec![0; 1], vec![0; 100], vec![0; 8192]] {
-        let sandbox = Sandbox::new();
-        fs::write(sandbox.db(), &bytes).expect("a fresh directory");
-        attempt(&sandbox).is_store_error("cannot *not a tenure database*");
-        assert_did_not_run(&sandbox);
-        assert_eq!(fs::read(sandbox.db()).expect("it is there"), bytes);
     }
 }
 
@@ -522,6 +523,29 @@ fn a_deleted_directory_is_noticed() {
 }
 
 #[test]
+fn a_bare_lease_is_not_granted_in_a_database_that_was_deleted_meanwhile() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .tenure()
+        .args(["run", "A", "--", "true"])
+        .run()
+        .exits(0);
+    let backup = sandbox.connect();
+    backup
+        .execute_batch("begin immediate")
+        .expect("nobody else writes");
+    let mut late = sandbox.tenure().args(["acquire", "A"]).start();
+    // Long enough that it has opened the database and waits for the write lock.
+    throughout(ms(500), "it waits", || !late.is_over());
+    fs::remove_file(sandbox.db()).expect("it was made");
+    let token = sandbox.acquire(["A", "--ttl", "1h"]);
+    backup.execute_batch("rollback").expect("it was begun");
+    late.wait().is_busy("A");
+    let status = sandbox.tenure().args(["status", "--token", &token]).run();
+    status.exits(0);
+}
+
+#[test]
 fn side_files_of_a_deleted_database_do_not_come_into_the_new_one() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["A", "--ttl", "1h"]);
@@ -539,7 +563,7 @@ fn side_files_of_a_deleted_database_do_not_come_into_the_new_one() {
 
     fs::remove_file(sandbox.db()).expect("it was made");
     fs::write(sandbox.path("l.db-wal"), [0x37; 10_000]).expect("our directory");
-    fs::write(sandbox.path("l.db-shm"), [0x37; 32_768]).expect("our directory");
+    fs::write(sandbox.path("l.db-shm"), vec![0x37; 32_768]).expect("our directory");
     fs::write(sandbox.path("l.db-journal"), [0x37; 10_000]).expect("our directory");
     sandbox.acquire(["A", "--ttl", "1h"]);
     let check = "pragma integrity_check";
@@ -989,6 +1013,67 @@ fn two_users_share_a_database_in_a_setgid_directory() {
 }
 
 #[test]
+fn two_users_may_come_first_at_once() {
+    for _ in 0..8 {
+        let sandbox = Sandbox::new();
+        let setup = format!(
+            "install -d -m 2770 -g {TEAM} shared && install -m 660 -g {TEAM} /dev/null shared/l.db"
+        );
+        sandbox.sh(&setup).run().exits(0);
+        let team = TEAM.to_string();
+        let openers: Vec<Running<'_>> = (0..24)
+            .map(|n| {
+                let call = sandbox.tenure_as(if n % 2 == 0 { ANN } else { BOB }, &team);
+                call.db(sandbox.path("shared/l.db"))
+                    .args(["acquire", &format!("lock {n}")])
+                    .start()
+            })
+            .collect();
+        for opener in openers {
+            opener.wait().exits(0).says_nothing();
+        }
+    }
+}
+
+#[test]
+fn a_guard_file_that_a_holder_makes_again_is_for_all_who_share_the_database() {
+    let sandbox = Sandbox::new();
+    let setup = format!(
+        "install -d -m 2770 -g {TEAM} shared && install -m 660 -g {TEAM} /dev/null shared/l.db"
+    );
+    sandbox.sh(&setup).run().exits(0);
+    let team = TEAM.to_string();
+    let user = |id| {
+        let call = sandbox.tenure_as(id, &team);
+        call.db(sandbox.path("shared/l.db"))
+    };
+    let holder = user(ANN).args(["run", "A"]).hold();
+    let guard = sandbox.path("shared/l.db-guard");
+    fs::remove_file(&guard).expect("it was made");
+    until(SOON, "the holder makes it again", || guard.exists());
+    let rival = user(BOB).args(["run", "A", "--", "true"]).run();
+    rival.is_busy("A");
+    assert_eq!(mode(&guard), 0o660);
+    holder.end().exits(0);
+}
+
+#[test]
+fn a_reader_is_not_shown_what_was_long_ago() {
+    let sandbox = Sandbox::new();
+    sandbox.acquire(["A", "--ttl", "1h"]);
+    for name in FILES {
+        set_mode(sandbox.path(name), 0o644);
+    }
+    // The log has the lease; without its index a reader cannot look there.
+    fs::remove_file(sandbox.path("l.db-shm")).expect("it was made");
+    let outcome = sandbox.tenure_as(BOB, "").args(["status", "--json"]).run();
+    match outcome.code {
+        Some(0) => assert_eq!(outcome.json().len(), 1, "{outcome:#?}"),
+        _ => drop(outcome.is_store_error("cannot *")),
+    }
+}
+
+#[test]
 fn a_fuse_file_system_is_refused_unless_the_user_takes_it_upon_himself() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("below")).expect("a fresh directory");
@@ -1153,6 +1238,25 @@ fn a_maker_that_was_killed_leaves_nothing_in_the_way() {
         outcome.exits(0).says_nothing();
         assert_eq!(names_in(&sandbox.dir()), FILES);
         for name in FILES {
+            fs::remove_file(sandbox.path(name)).expect("it was made");
+        }
+    }
+}
+
+#[test]
+fn an_empty_file_whose_filler_was_killed_is_filled_by_the_next() {
+    let sandbox = Sandbox::new();
+    for _ in 0..30 {
+        File::create(sandbox.db()).expect("a fresh directory");
+        let filler = sandbox.tenure().args(["acquire", "A"]).start();
+        until(SOON, "it has begun", || {
+            names_in(&sandbox.dir()).len() > 2
+                || fs::metadata(sandbox.db()).is_ok_and(|metadata| metadata.len() > 0)
+        });
+        drop(filler);
+        let outcome = sandbox.tenure().args(["run", "B", "--", "true"]).run();
+        outcome.exits(0).says_nothing();
+        for name in names_in(&sandbox.dir()) {
             fs::remove_file(sandbox.path(name)).expect("it was made");
         }
     }

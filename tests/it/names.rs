@@ -76,7 +76,7 @@ fn every_good_name_is_a_lock_of_its_own() {
     let names = good_names();
     let tokens: Vec<String> = names.iter().map(|name| sandbox.acquire([name])).collect();
     for_each(&names, |name| {
-        assert!(sandbox.is_busy(name), "{name:?} is not held")
+        assert!(sandbox.is_busy(name), "{name:?} is not held");
     });
 
     let listed = sandbox.status();

@@ -204,7 +204,12 @@ impl Sandbox {
         let copy = self.root.path().join("tenure");
         if !copy.exists() {
             fs::set_permissions(self.root.path(), Permissions::from_mode(0o711)).expect("our own");
-            fs::copy(TENURE, &copy).expect("the program can be copied");
+            // By another process: a file that this one writes to is open in whatever its other
+            // threads start meanwhile, and cannot be executed.
+            self.program("cp")
+                .args([Path::new(TENURE), &copy])
+                .run()
+                .exits(0);
         }
         let id_text = id.to_string();
         self.program(copy).env("TENURE_DB", self.db()).via([

@@ -455,6 +455,17 @@ impl SqliteStore {
         Ok(database && !self.guard.as_ref().is_some_and(Guard::is_replaced))
     }
 
+    /// Opens what the path leads to now.
+    fn reopen(&mut self) -> Result<()> {
+        // The old connection goes first: if only the guard was replaced, the database is the same file, and looking
+        // at its header would drop the locks that this process still has on it.
+        self.connection = Connection::open_in_memory()?;
+        let path = self.path.clone();
+        *self = open(Some(&path), self.purpose)?
+            .ok_or_else(|| anyhow!("cannot open {}", path.display()))?;
+        Ok(())
+    }
+
     /// Somebody replaced the guard file: takes bytes in the new one and says so in the row. The job keeps its byte
     /// in the old file, which nobody can ask any more.
     fn take_new_guard(&mut self, lease: &Lease) -> Result<()> {
@@ -576,8 +587,7 @@ impl Store for SqliteStore {
                     );
                 }
                 wait::pause(BUSY_PAUSE);
-                *self = open(Some(&self.path), self.purpose)?
-                    .ok_or_else(|| anyhow!("cannot open {}", self.path.display()))?;
+                self.reopen()?;
                 continue;
             }
             let mark = hold.as_ref().map(Hold::mark);
@@ -732,10 +742,13 @@ impl Store for SqliteStore {
         deleted.map(|rows| rows == 1)
     }
 
-    fn tidy(&mut self) {
-        if self.checkpoint_if_large() {
+    fn tidy(&mut self) -> bool {
+        let was_large = self.checkpoint_if_large();
+        if was_large {
             let _ = self.sweep();
         }
+        // The first frame of a WAL that was cut to nothing is synced, even where commits are not.
+        was_large
     }
 }
 
