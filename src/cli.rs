@@ -308,3 +308,6 @@ fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {
         Ok(text.into())
     }
 }
+
+#[cfg(test)]
+mod pages;

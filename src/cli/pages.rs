@@ -14,15 +14,15 @@ use super::Cli;
 use crate::exit::Exit;
 use crate::signals::Signal;
 
-/// The outcomes in the order of their tables. The last four are only `run`'s.
+/// The outcomes in the order of their tables.
 const EXITS: [Exit; 10] = [
     Exit::Done,
+    Exit::Command(0),
+    Exit::Signal(Signal::TERM),
     Exit::Usage,
     Exit::Store,
     Exit::Busy(Exit::BUSY),
     Exit::NotHeld,
-    Exit::Signal(Signal::TERM),
-    Exit::Command(0),
     Exit::TimedOut,
     Exit::CannotExecute,
     Exit::NotFound,
@@ -48,7 +48,7 @@ fn row(exit: Exit) -> (String, &'static str) {
         ),
         Exit::Signal(_) => (
             "128+n".into(),
-            "a signal ended CMD, or the wait for the locks: tenure ends itself by the same signal, and shells show this",
+            "a signal ended CMD, or a wait: tenure ends itself by the same signal, and shells show this",
         ),
         Exit::Command(_) => (
             "CMD's own".into(),
@@ -67,8 +67,9 @@ fn row(exit: Exit) -> (String, &'static str) {
 fn exits_of(verb: &str) -> Vec<Exit> {
     let may_be = |exit: &Exit| match exit {
         Exit::Done | Exit::Usage | Exit::Store => true,
-        Exit::Busy(_) | Exit::Signal(_) => verb == "acquire",
+        Exit::Busy(_) => verb == "acquire",
         Exit::NotHeld => verb != "acquire",
+        Exit::Signal(_) => matches!(verb, "acquire" | "release"),
         _ => false,
     };
     let is_full = matches!(verb, "tenure" | "run");
@@ -155,9 +156,13 @@ fn page(command: &Command, all: &[String]) -> String {
     let about = command.get_long_about().or(command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();
     // The first paragraph says what NAME has said.
-    let about = about.split_once("\n\n").map_or(about.as_str(), |(_, rest)| rest);
+    let about = about
+        .split_once("\n\n")
+        .map_or(about.as_str(), |(_, rest)| rest);
 
     let mut page = section(&|out| man.render_title(out));
+    // No hyphenation and a ragged margin: names such as TENURE_FENCE stay whole.
+    page += ".nh\n.ad l\n";
     page += &section(&|out| man.render_name_section(out));
     page += &synopsis(command);
     page += &to_roff(&format!("# DESCRIPTION\n\n{about}"));
@@ -182,7 +187,7 @@ fn page(command: &Command, all: &[String]) -> String {
     page
 }
 
-/// The usage that `--help` shows, a line each way to call the command: clap_mangen's own drops the values' names.
+/// The usage that `--help` shows, a line each way to call the command: `clap_mangen`'s own drops the values' names.
 fn synopsis(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
     let name = command.get_bin_name().unwrap_or(command.get_name());
@@ -264,11 +269,18 @@ fn man_pages_and_completions_are_fresh() {
 #[test]
 fn nothing_else_lies_in_man_and_completions() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let made: Vec<_> = files().into_iter().map(|(path, _)| root.join(path)).collect();
+    let made: Vec<_> = files()
+        .into_iter()
+        .map(|(path, _)| root.join(path))
+        .collect();
     for folder in ["man", "completions"] {
         for entry in fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
-            assert!(made.contains(&path), "{} is made by nothing", path.display());
+            assert!(
+                made.contains(&path),
+                "{} is made by nothing",
+                path.display()
+            );
         }
     }
 }

@@ -161,14 +161,12 @@ fn tenure_dies_by_the_signal_that_ended_the_command() {
 fn a_command_that_ignores_a_signal_goes_on_and_so_does_tenure() {
     let sandbox = Sandbox::new();
     for (name, signal) in PASSED_ON {
-        let script = format!("trap '' {name}; trap 'echo told' WINCH; echo ready; read x; exit 5");
-        let mut job = run_a(&sandbox)
-            .args(["--", "sh", "-c", &script])
-            .start_ready();
+        let program = format!("$SIG{{{name}}} = 'IGNORE'; {NOTING}");
+        let mut job = run_a(&sandbox).perl(&program, ["WINCH"]).start_ready();
         job.signal(signal);
         // Passed on after it, and in order.
         job.signal(Signal::WINCH);
-        job.await_line("told");
+        job.await_line("WINCH");
         assert!(
             !job.is_over() && sandbox.is_busy("A"),
             "{name} ended tenure or gave the lock back"
@@ -279,7 +277,7 @@ fn what_a_background_job_ignores_stays_ignored() {
             .run()
     };
     let plain = script("");
-    plain.exits(0).prints("SigIgn:\t0000000000000006\n");
+    plain.exits(0).prints_with("0006\n");
     script("tenure run A --")
         .exits(0)
         .prints(&plain.stdout)
@@ -289,8 +287,11 @@ fn what_a_background_job_ignores_stays_ignored() {
 #[test]
 fn an_ignored_interrupt_ends_neither_tenure_nor_the_command() {
     let sandbox = Sandbox::new();
-    let mut job = run_a(&sandbox)
+    let mut job = sandbox
+        .tenure()
+        .args(["run", "A"])
         .via(["env", "--ignore-signal=INT,QUIT"])
+        .detached()
         .perl(NOTING, ["INT", "QUIT", "USR1"])
         .start_ready();
     // The command has chosen to hear INT: it must not get one that was sent to a tenure which ignores it.
@@ -306,7 +307,7 @@ fn nohup_makes_the_command_immune_as_it_does_without_tenure() {
     let sandbox = Sandbox::new();
     let show = ["grep", "SigIgn", "/proc/self/status"];
     let plain = sandbox.program("nohup").args(show).detached().run();
-    plain.exits(0).prints("SigIgn:\t0000000000000001\n");
+    plain.exits(0).prints_with("0001\n");
     let outcome = sandbox
         .program("nohup")
         .args(["tenure", "run", "A", "--"])
@@ -318,8 +319,11 @@ fn nohup_makes_the_command_immune_as_it_does_without_tenure() {
         .exits(0)
         .prints(&plain.stdout);
 
-    let job = run_a(&sandbox)
+    let job = sandbox
+        .tenure()
+        .args(["run", "A"])
         .via(["nohup"])
+        .detached()
         .args(["--", "sh", "-c", "echo ready; read x"])
         .start_ready();
     job.signal(Signal::HUP);
@@ -592,12 +596,13 @@ fn tstp_to_tenure_stops_the_command_and_cont_continues_both() {
 #[test]
 fn tstp_stops_tenure_too_where_a_shell_would_continue_it() {
     let sandbox = Sandbox::new();
-    // With job control, though without a terminal: tenure's group is not an orphaned one.
-    let script =
-        "set -m; tenure run A -- sh -c 'echo ready; read x; exit 6' <&0 & wait; wait $!; exit $?";
+    // As a shell with job control starts it, though without a terminal: tenure's group is not an orphaned one.
+    let parent =
+        "my $pid = fork // die; if (!$pid) { setpgrp; exec @ARGV } waitpid $pid, 0; exit $? >> 8";
     let mut job = sandbox
-        .program("bash")
-        .args(["-c", script])
+        .program("perl")
+        .args(["-e", parent, "tenure", "run", "A", "--"])
+        .args(["sh", "-c", "echo ready; read x; exit 6"])
         .env("TENURE_DB", sandbox.db())
         .detached()
         .stdin(Stdio::piped())

@@ -481,7 +481,7 @@ fn an_interactive_shell_as_the_command_has_job_control_of_its_own() {
     terminal.sees("Stopped");
     terminal.sees("inner> ");
     assert!(sandbox.is_busy("A"));
-    terminal.types("kill -9 %1; wait; exit 5\n");
+    terminal.types("kill -9 %1; disown -a; exit 5\n");
     terminal.sees(PROMPT);
     terminal.types("echo status $?\n");
     terminal.sees("status 5");
@@ -690,6 +690,8 @@ fn under_script_ctrl_c_interrupts_the_command_once() {
         .args(["-qec", "tenure run A -- sh job", "/dev/null"]);
     let mut running = call
         .env("TENURE_DB", sandbox.db())
+        // dash, which is interrupted too, would die of that whatever its command did.
+        .env("SHELL", "/bin/bash")
         .stdin(std::process::Stdio::piped())
         .start();
     running.await_line("ready");
