@@ -42,19 +42,15 @@ impl Guard {
         path.into()
     }
 
-    /// Opens the guard file to hold bytes of it, and makes it where there is none.
+    /// Opens the guard file to hold bytes of it, and makes it where there is none, with these permission bits less
+    /// the umask's.
     ///
     /// # Errors
     /// Those of open(2); also when what stands there is not a regular file.
-    pub fn open(database: &Path) -> io::Result<Self> {
-        Self::open_with(
-            database,
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .mode(0o600),
-        )
+    pub fn open(database: &Path, mode: u32) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(mode);
+        Self::open_with(database, &mut options)
     }
 
     /// Opens the guard file only to ask who holds bytes of it.
@@ -273,7 +269,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let database = directory.path().join("l.db");
         let (own, other) = (
-            Guard::open(&database).unwrap(),
+            Guard::open(&database, 0o600).unwrap(),
             Guard::open_to_ask(&database).unwrap(),
         );
         let hold = own.hold().unwrap();
@@ -298,8 +294,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let database = directory.path().join("l.db");
         let (own, other) = (
-            Guard::open(&database).unwrap(),
-            Guard::open(&database).unwrap(),
+            Guard::open(&database, 0o600).unwrap(),
+            Guard::open(&database, 0o600).unwrap(),
         );
         assert!(own.lock_creation().unwrap());
         assert!(!other.lock_creation().unwrap());
@@ -312,11 +308,11 @@ mod tests {
     fn a_replaced_guard_file_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let database = directory.path().join("l.db");
-        let guard = Guard::open(&database).unwrap();
+        let guard = Guard::open(&database, 0o600).unwrap();
         assert!(!guard.is_replaced());
         std::fs::remove_file(Guard::path_for(&database)).unwrap();
         assert!(guard.is_replaced());
-        let _new = Guard::open(&database).unwrap();
+        let _new = Guard::open(&database, 0o600).unwrap();
         assert!(guard.is_replaced());
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::duration::{from_millis, millis, show};
@@ -21,14 +22,14 @@ pub fn say(message: &str) {
 ///
 /// # Errors
 /// It could not be written for another reason, such as a full disk.
-pub fn print(text: &str) -> io::Result<()> {
+pub fn print(text: &str) -> anyhow::Result<()> {
     match print_all(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        other => other.context("cannot write to standard output"),
     }
 }
 
-/// As [`print`], for what must not be lost: a reader that is gone is a failure too.
+/// As [`print()`], for what must not be lost: a reader that is gone is a failure too.
 ///
 /// # Errors
 /// It could not be written.
@@ -38,11 +39,11 @@ pub fn print_all(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// As [`print`], one JSON object on a line.
+/// As [`print()`], one JSON object on a line.
 ///
 /// # Errors
-/// As [`print`].
-pub fn print_json(value: &Value) -> io::Result<()> {
+/// As [`print()`].
+pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
@@ -258,7 +259,6 @@ pub fn table(location: &str, rows: &[(&LockName, Option<&Held>)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Context;
 
     #[test]
     fn nothing_that_commands_a_terminal_is_printed() {

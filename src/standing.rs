@@ -113,37 +113,49 @@ mod tests {
         .unwrap()
     }
 
-    fn mark(inode: u64, tree: Option<i64>) -> Option<GuardMark> {
-        Some(GuardMark {
+    fn mark(inode: u64, tree: Option<i64>) -> GuardMark {
+        GuardMark {
             inode,
             supervisor: SUPERVISOR,
             tree,
-        })
+        }
     }
 
     #[test]
     fn while_its_run_lives_no_clock_ends_a_lease() {
         assert_eq!(
-            ask(mark(7, Some(TREE)), &[SUPERVISOR, TREE], -999_999),
+            ask(Some(mark(7, Some(TREE))), &[SUPERVISOR, TREE], -999_999),
             Standing::Supervised
         );
-        assert_eq!(ask(mark(7, None), &[SUPERVISOR], -1), Standing::Supervised);
+        assert_eq!(
+            ask(Some(mark(7, None)), &[SUPERVISOR], -1),
+            Standing::Supervised
+        );
     }
 
     #[test]
     fn an_orphaned_job_keeps_a_lease_to_its_time_to_live_at_most() {
-        assert_eq!(ask(mark(7, Some(TREE)), &[TREE], 1), Standing::Orphaned);
-        assert_eq!(ask(mark(7, Some(TREE)), &[TREE], 0), Standing::Expired);
+        assert_eq!(
+            ask(Some(mark(7, Some(TREE))), &[TREE], 1),
+            Standing::Orphaned
+        );
+        assert_eq!(
+            ask(Some(mark(7, Some(TREE))), &[TREE], 0),
+            Standing::Expired
+        );
     }
 
     #[test]
     fn a_guarded_lease_of_the_dead_is_over_at_once() {
-        assert_eq!(ask(mark(7, Some(TREE)), &[], 999_999), Standing::Crashed);
+        assert_eq!(
+            ask(Some(mark(7, Some(TREE))), &[], 999_999),
+            Standing::Crashed
+        );
     }
 
     #[test]
     fn where_nothing_is_proved_the_time_to_live_decides() {
-        for unproved in [None, mark(8, Some(TREE)), mark(7, None)] {
+        for unproved in [None, Some(mark(8, Some(TREE))), Some(mark(7, None))] {
             assert_eq!(ask(unproved, &[], 1), Standing::Leased, "{unproved:?}");
             assert_eq!(ask(unproved, &[], 0), Standing::Expired, "{unproved:?}");
         }

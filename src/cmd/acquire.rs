@@ -46,7 +46,8 @@ pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
                         output::lock_json(output::asked_of(&request.names, held), Some(held))
                     })
                     .collect();
-                output::print_json(&json!({ "reason": "busy", "held": held }))?;
+                // That it is busy is the answer, whether or not this can be written.
+                let _ = output::print_json(&json!({ "reason": "busy", "held": held }));
             }
             return Ok(exit);
         }

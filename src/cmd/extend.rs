@@ -19,7 +19,7 @@ pub fn run(args: &Extend, common: &Common) -> Result<Exit> {
     let names = sorted(&args.names);
     let mut store = open(common, Purpose::Change)?;
     match store.extend(&token, &names, args.ttl)? {
-        Shown::NotHeld => not_held(common, args.json, &names, &place(&store)),
+        Shown::NotHeld => Ok(not_held(common, args.json, &names, &place(&store))),
         Shown::OnlySome(all) => Err(only_some(&all)),
         Shown::OfRun(held) | Shown::Done(held) => {
             let ttl = args.ttl.unwrap_or(held.ttl);

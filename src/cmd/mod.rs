@@ -52,7 +52,7 @@ fn token_of(token: Option<Token>) -> Result<Token> {
 }
 
 /// Says, unless told to be quiet, that a token's lease is over.
-fn not_held(common: &Common, json: bool, names: &[LockName], location: &str) -> Result<Exit> {
+fn not_held(common: &Common, json: bool, names: &[LockName], location: &str) -> Exit {
     if !common.quiet {
         let what = if names.is_empty() {
             "the lease of this token".to_owned()
@@ -64,9 +64,10 @@ fn not_held(common: &Common, json: bool, names: &[LockName], location: &str) -> 
         ));
     }
     if json {
-        output::print_json(&serde_json::json!({ "reason": "not-held" }))?;
+        // That it is not held is the answer, whether or not this can be written.
+        let _ = output::print_json(&serde_json::json!({ "reason": "not-held" }));
     }
-    Ok(Exit::NotHeld)
+    Exit::NotHeld
 }
 
 /// A usage error: a lease ends whole or not at all.

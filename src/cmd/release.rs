@@ -35,7 +35,7 @@ fn give_back(args: &Release, common: &Common) -> Result<Exit> {
     let mut store = open(common, Purpose::Change)?;
     match store.release(&token, &names)? {
         Shown::Done(held) => done(args, common, &[held], &place(&store)),
-        Shown::NotHeld => not_held(common, args.json, &names, &place(&store)),
+        Shown::NotHeld => Ok(not_held(common, args.json, &names, &place(&store))),
         Shown::OnlySome(all) => Err(only_some(&all)),
         Shown::OfRun(held) => Err(Usage(format!(
             "{} is held by a run (pid {}), which gives it back when its command ends; release --force stops that",
@@ -52,7 +52,7 @@ fn take_away(args: &Release, common: &Common) -> Result<Exit> {
     let by = holder::show(&holder::of_caller(None));
     let taken = store.revoke(&names, args.if_fence, args.now, &by)?;
     if taken.is_empty() {
-        return not_held(common, args.json, &names, &place(&store));
+        return Ok(not_held(common, args.json, &names, &place(&store)));
     }
     for held in &taken {
         say_what_goes_with_it(&names, held);

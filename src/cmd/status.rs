@@ -54,11 +54,16 @@ fn own(
     common: &Common,
     location: &str,
 ) -> Result<Exit> {
-    if store.map_or(Ok(false), |store| store.is_held(token))? {
-        Ok(Exit::Done)
-    } else {
-        not_held(common, json, &[], location)
+    let held = store.map_or(Ok(None), |store| store.held_by(token))?;
+    let Some(held) = held else {
+        return Ok(not_held(common, json, &[], location));
+    };
+    if json {
+        for name in &held.names {
+            output::print_json(&output::lock_json(name, Some(&held)))?;
+        }
     }
+    Ok(Exit::Done)
 }
 
 /// A row a lock, in the order of names: those that were asked for, held or not, or all that are held.

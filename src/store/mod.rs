@@ -84,11 +84,11 @@ pub trait Store {
     fn extend(&mut self, token: &Token, names: &[LockName], ttl: Option<Duration>)
     -> Result<Shown>;
 
-    /// Whether the lease of a token still lives.
+    /// The lease of a token, if it still lives.
     ///
     /// # Errors
     /// The store cannot be used.
-    fn is_held(&mut self, token: &Token) -> Result<bool>;
+    fn held_by(&mut self, token: &Token) -> Result<Option<Held>>;
 
     /// The leases that live, of these locks or of all.
     ///

@@ -11,6 +11,7 @@ mod leases;
 mod names;
 mod pid1;
 mod pty;
+mod readme;
 mod run;
 mod signals;
 mod support;

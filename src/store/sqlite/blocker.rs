@@ -10,11 +10,17 @@ use super::file;
 /// (<https://sqlite.org/walformat.html>, "WAL Locks").
 const WRITERS: std::ops::RangeInclusive<u64> = 120..=122;
 
+/// How often the list is read before it is believed that no writer is in it.
+const LOOKS: usize = 10;
+
 /// `pid 812 (sqlite3 l.db)`, as far as it can be told from here.
 pub fn of(database: &Path) -> Option<String> {
     let inode = fs::metadata(file::beside(database, "-shm")).ok()?.ino();
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = locks.lines().find_map(|line| writer(line, inode))?;
+    // The kernel gives the list piecemeal, and what changes meanwhile may hide an entry that does not.
+    let pid = (0..LOOKS).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| writer(line, inode))
+    })?;
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&words).replace('\0', " ");
     Some(match command.trim() {

@@ -12,9 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rusqlite::{Connection, OpenFlags, params};
-use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, StatxFlags, renameat_with, statfs, statx};
+use rustix::fs::{
+    Access, AtFlags, CWD, Mode, RenameFlags, StatxFlags, access, renameat_with, statfs, statx,
+};
 use rustix::process::umask;
 
+use super::connection::SETTLING;
 use crate::clock::Clock;
 use crate::guard::Guard;
 use crate::wait;
@@ -345,16 +348,46 @@ pub fn make(path: &Path, clock: &Clock) -> Result<()> {
 /// # Errors
 /// Those of open(2), with the path.
 pub fn open_guard(path: &Path) -> Result<Guard> {
-    let _umask = OwnUmask::set();
-    Guard::open(path).with_context(|| format!("cannot open {}", Guard::path_for(path).display()))
+    let began = Instant::now();
+    loop {
+        let database = fs::metadata(path).ok();
+        // Whoever may use the one must be able to use the other, from the first moment on.
+        let mode = database
+            .as_ref()
+            .map_or(0o600, |found| found.mode() & 0o666);
+        let opened = {
+            let _umask = OwnUmask::set(Mode::empty());
+            Guard::open(path, mode)
+        };
+        match opened {
+            Ok(guard) => {
+                if let Some(found) = database {
+                    guard.match_access(found.mode(), found.uid(), found.gid());
+                }
+                return Ok(guard);
+            }
+            // Another user may be about to give it the database's group.
+            Err(error)
+                if error.kind() == ErrorKind::PermissionDenied
+                    && access(path, Access::WRITE_OK).is_ok()
+                    && began.elapsed() < SETTLING =>
+            {
+                wait::pause(LOOK);
+            }
+            Err(error) => {
+                let path = Guard::path_for(path);
+                return Err(error).with_context(|| format!("cannot open {}", path.display()));
+            }
+        }
+    }
 }
 
-/// What is made is made 0600, whatever the caller's umask would make of that.
-struct OwnUmask(Mode);
+/// A umask that is not the caller's, until this is dropped.
+pub struct OwnUmask(Mode);
 
 impl OwnUmask {
-    fn set() -> Self {
-        Self(umask(Mode::RWXG | Mode::RWXO))
+    pub fn set(mask: Mode) -> Self {
+        Self(umask(mask))
     }
 }
 
@@ -408,7 +441,7 @@ fn build(path: &Path, guard: &Guard, clock: &Clock) -> Result<PathBuf> {
 }
 
 fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
-    let _umask = OwnUmask::set();
+    let _umask = OwnUmask::set(Mode::empty());
     // Made here and not by SQLite, which knows only the umask to keep others from reading tokens.
     let file = OpenOptions::new()
         .read(true)
@@ -471,8 +504,6 @@ fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
         .write(true)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)?;
-    let metadata = target.metadata()?;
-    guard.match_access(metadata.mode(), metadata.uid(), metadata.gid());
     let temporary = build(path, guard, clock)?;
     let image = fs::read(&temporary);
     let _ = fs::remove_file(&temporary);

@@ -3,32 +3,32 @@
 //! `file` owns the database as a file, `blocker` tells who keeps it locked, `schema.sql` is the layout.
 
 mod blocker;
+mod connection;
 mod file;
+mod ticket;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rusqlite::config::DbConfig;
 use rusqlite::{
-    Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior,
-    named_params, params,
+    Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 use rustix::fs::Access as Permission;
 
+pub use self::connection::Durability;
+use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
+use self::ticket::{Rules, Ticket};
 use super::{Answer, Keeping, Look, Shown, Store};
-use crate::clock::{Clock, Now};
+use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
 use crate::guard::{Guard, Hold};
-use crate::lock::{Expiry, GuardMark, Held, Holder, Lease, LockName, Request, Standing, Token};
+use crate::lock::{GuardMark, Held, Lease, LockName, Request, Standing, Token};
 use crate::signals::NoStops;
-use crate::standing::standing;
 use crate::wait;
 
 /// The first SQLite without the defect that can lose a WAL's frames at its reset.
@@ -41,18 +41,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one does that has something else to watch meanwhile, and will try again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
 
-/// The pause between two tries at SQLite's locks. SQLite's own back-off reaches 100 ms and starves.
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
-
 /// Frames in the WAL above which it is written back: readers search it, and it would never shrink by itself.
 const WAL_FRAMES: u64 = 64;
 
 /// A frame is a page and its header; the file has a header of its own.
 const WAL_BYTES: u64 = 32 + WAL_FRAMES * (24 + 4096);
-
-/// By how much the counter jumps when a boot has ended, since a power failure may take the last commits with it.
-/// No WAL of the size that is let grow holds as many grants.
-const BOOT_JUMP: i64 = 1 << 20;
 
 /// Tickets looked at by one sweep.
 const SWEEP: i64 = 64;
@@ -68,15 +61,6 @@ pub enum Purpose {
     Look,
 }
 
-/// What a commit survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// Crashes of programs. For `run`, whose leases do not outlive the machine's power anyway.
-    Process,
-    /// Power failures, at the price of an fsync. For leases whose tokens somebody keeps.
-    Power,
-}
-
 pub struct SqliteStore {
     path: PathBuf,
     purpose: Purpose,
@@ -89,31 +73,6 @@ pub struct SqliteStore {
     hold: Option<Hold>,
     /// SQLite's `data_version` when the own lease's row was last read.
     seen_version: Option<i64>,
-}
-
-/// When the busy handler gives up, shared with the handler: milliseconds after `origin`.
-#[derive(Clone)]
-struct Deadline {
-    origin: Instant,
-    millis: Arc<AtomicI64>,
-}
-
-impl Deadline {
-    fn new() -> Self {
-        Self {
-            origin: Instant::now(),
-            millis: Arc::default(),
-        }
-    }
-
-    fn set(&self, patience: Duration) {
-        self.millis
-            .store(millis(self.origin.elapsed() + patience), Ordering::Relaxed);
-    }
-
-    fn has_passed(&self) -> bool {
-        millis(self.origin.elapsed()) >= self.millis.load(Ordering::Relaxed)
-    }
 }
 
 /// Opens the database at `named`, or the default one. None: there is none yet, where that is an answer and not a
@@ -202,49 +161,13 @@ impl SqliteStore {
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         let patience = Deadline::new();
-        let mut connection = if may_write.is_ok() {
-            connect(path)
-        } else {
-            connect_to_read(path)
-        }
-        .with_context(why)?;
-        let deadline = patience.clone();
-        connection
-            .busy_handler(Some(move |_| {
-                let goes_on = !deadline.has_passed();
-                if goes_on {
-                    wait::pause(BUSY_PAUSE);
-                }
-                goes_on
-            }))
-            .with_context(why)?;
-        // The last closer's checkpoint would cost four fsyncs; see `tidy` for what is done instead.
-        connection
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-            .with_context(why)?;
-        // A database that others may write to: nothing in its schema runs with our rights.
-        connection
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)
-            .with_context(why)?;
-        connection
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)
-            .with_context(why)?;
+        patience.set(PATIENCE);
+        let connection = connection::open(path, may_write.is_ok(), &patience).with_context(why)?;
         if !file::is_in_place(path, identity).with_context(why)? {
             return Ok(None);
         }
-        // The header in the file may be older than what the WAL says.
-        patience.set(PATIENCE);
-        let layout = connection.query_row("pragma user_version", [], |row| row.get(0));
-        file::check_layout(path, layout.with_context(why)?)?;
         let guard = match purpose {
-            Purpose::Take(_) => {
-                let guard = file::open_guard(path)?;
-                if let Ok(metadata) = std::fs::metadata(path) {
-                    use std::os::unix::fs::MetadataExt;
-                    guard.match_access(metadata.mode(), metadata.uid(), metadata.gid());
-                }
-                Some(guard)
-            }
+            Purpose::Take(_) => Some(file::open_guard(path)?),
             Purpose::Change | Purpose::Look => match Guard::open_to_ask(path) {
                 Ok(guard) => Some(guard),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -268,7 +191,7 @@ impl SqliteStore {
             seen_version: None,
         };
         if purpose != Purpose::Look {
-            store.set_durability(store.durability()).with_context(why)?;
+            set_durability(&store.connection, store.durability()).with_context(why)?;
         }
         Ok(Some(store))
     }
@@ -278,20 +201,6 @@ impl SqliteStore {
             Purpose::Take(durability) => durability,
             Purpose::Change | Purpose::Look => Durability::Power,
         }
-    }
-
-    fn set_durability(&self, durability: Durability) -> rusqlite::Result<()> {
-        self.connection
-            .pragma_update(None, "wal_autocheckpoint", 0)?;
-        self.connection.pragma_update(
-            None,
-            "synchronous",
-            if durability == Durability::Process {
-                "normal"
-            } else {
-                "full"
-            },
-        )
     }
 
     /// Runs `act` in one immediate transaction, which may be tried again from its start: when SQLite's locking
@@ -304,6 +213,7 @@ impl SqliteStore {
         // A writer that is stopped in the middle stops everybody.
         let _no_stops = NoStops::begin();
         self.patience.set(patience);
+        let began = Instant::now();
         let mut made_room = false;
         loop {
             let error = match self.try_write(&mut act) {
@@ -326,6 +236,12 @@ impl SqliteStore {
                     made_room = true;
                     self.checkpoint();
                 }
+                _ if connection::is_unsettled(&error) && began.elapsed() < SETTLING => {
+                    wait::pause(BUSY_PAUSE);
+                    self.connection = connection::open(&self.path, true, &self.patience)
+                        .with_context(|| format!("cannot open {}", self.path.display()))?;
+                    set_durability(&self.connection, self.durability())?;
+                }
                 _ => return Err(error.context(format!("cannot write {}", self.path.display()))),
             }
         }
@@ -347,57 +263,39 @@ impl SqliteStore {
         &mut self,
         act: &mut impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
+        if let Some(done) = self.attempt(act, false)? {
+            return Ok(done);
+        }
+        set_durability(&self.connection, Durability::Power)?;
+        let done = self.attempt(act, true);
+        set_durability(&self.connection, self.durability())?;
+        Ok(done?.expect("only a new boot is refused, and that was begun"))
+    }
+
+    /// One transaction; none when it is the first of a new boot, and `begins_boot` does not allow for that.
+    fn attempt<T>(
+        &mut self,
+        act: &mut impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
+        begins_boot: bool,
+    ) -> Result<Option<T>> {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let boot: Option<String> = transaction
-            .prepare_cached("select boot_id from store")?
-            .query_row([], |row| row.get(0))?;
-        if self
-            .clock
-            .boot_id()
-            .is_some_and(|now| boot.as_deref() != Some(now))
-        {
-            drop(transaction);
-            self.begin_boot()?;
-            return self.try_write(act);
-        }
         // The clocks are read now that the write lock is had: however long that took, it counts for nobody.
         let rules = Rules {
             clock: &self.clock,
             now: self.clock.now(),
             guard: self.guard.as_ref().filter(|_| self.vouches),
         };
+        if self.clock.boot_id().is_some() && !ticket::is_of_boot(&transaction, &rules)? {
+            if !begins_boot {
+                return Ok(None);
+            }
+            ticket::begin_boot(&transaction, &rules)?;
+        }
         let done = act(&transaction, &rules)?;
         transaction.commit()?;
-        Ok(done)
-    }
-
-    /// The first write of a new boot: moves the counter past whatever a power failure may have taken back, and
-    /// gives bare leases what they have left on the new boot's clock, their time to live at most.
-    fn begin_boot(&mut self) -> Result<()> {
-        self.set_durability(Durability::Power)?;
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let now = self.clock.now();
-        let boot = self.clock.boot_id();
-        let moved = transaction.execute(
-            "update store set serial = serial + ?1, boot_id = ?2 where boot_id is not ?2",
-            params![BOOT_JUMP, boot],
-        )?;
-        if moved > 0 {
-            transaction.execute(
-                "update ticket set boot_id = :boot,
-                   expires_boot = :now_boot + max(0, min(ttl, expires_wall - :now_wall)),
-                   earliest_end_boot = :now_boot + max(0, min(at_least, earliest_end_wall - :now_wall))
-                 where boot_id is not :boot and expires_boot is not null",
-                named_params! { ":boot": boot, ":now_boot": now.boot, ":now_wall": now.wall },
-            )?;
-        }
-        transaction.commit()?;
-        self.set_durability(self.durability())?;
-        Ok(())
+        Ok(Some(done))
     }
 
     /// Writes the WAL back and cuts it to nothing, if nobody is in the way.
@@ -430,29 +328,34 @@ impl SqliteStore {
                 return Ok(());
             };
             let from = rand::random_range(first..=last);
-            let mut statement = transaction.prepare_cached(concat!(
-                "select ",
-                columns!(),
-                " from ticket where id >= ?1 and state = 'held' order by id limit ?2"
-            ))?;
-            let tickets = statement
-                .query_map(params![from, SWEEP], Ticket::from_row)?
-                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let tickets = ticket::some_held(transaction, from, SWEEP)?;
             for ticket in tickets {
                 if rules.standing(&ticket)?.is_over() {
-                    delete(transaction, ticket.id)?;
+                    ticket::delete(transaction, ticket.id)?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Whether what was opened is what the paths lead to. Asked after a guard byte was locked: whoever makes a new
-    /// database either sees that byte or had put its file in place before.
-    fn is_in_place(&self) -> Result<bool> {
-        let database = file::is_in_place(&self.path, self.identity)
-            .with_context(|| format!("cannot open {}", self.path.display()))?;
-        Ok(database && !self.guard.as_ref().is_some_and(Guard::is_replaced))
+    /// Grants a request, unless what was opened is not what the paths lead to any more. That is asked with the write
+    /// lock had, and after the guard's bytes were locked: whoever makes a new database has either seen those bytes,
+    /// and waits, or had put his file in place before.
+    fn grant(
+        &mut self,
+        request: &Request,
+        token: &Token,
+        mark: Option<GuardMark>,
+    ) -> Result<Option<Answer>> {
+        let (path, identity) = (self.path.clone(), self.identity);
+        self.write(PATIENCE, |transaction, rules| {
+            let is_in_place =
+                file::is_in_place(&path, identity)? && !rules.guard.is_some_and(Guard::is_replaced);
+            if !is_in_place {
+                return Ok(None);
+            }
+            ticket::grant(transaction, rules, request, token, mark).map(Some)
+        })
     }
 
     /// Opens what the path leads to now.
@@ -474,7 +377,7 @@ impl SqliteStore {
         let mark = hold.mark();
         self.write(SHORT_PATIENCE, |transaction, _| {
             let sql = "update ticket set guard_inode = ?1, supervisor_byte = ?2, tree_byte = null where id = ?3 and token = ?4";
-            transaction.execute(sql, params![inode_to_sql(mark.inode), mark.supervisor, lease.id, lease.token.as_bytes()])?;
+            transaction.execute(sql, params![ticket::inode_to_sql(mark.inode), mark.supervisor, lease.id, lease.token.as_bytes()])?;
             Ok(())
         })?;
         self.guard = Some(guard);
@@ -482,8 +385,11 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Reads the leases of these locks, or of all, that live.
-    fn read_held(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
+    /// Reads tickets in one snapshot, and keeps those whose leases live.
+    fn read_held(
+        &self,
+        find: impl FnOnce(&Transaction<'_>) -> Result<Vec<Ticket>>,
+    ) -> Result<Vec<Held>> {
         self.patience.set(PATIENCE);
         let why = || format!("cannot read {}", self.path.display());
         let transaction = self.connection.unchecked_transaction().with_context(why)?;
@@ -492,21 +398,12 @@ impl SqliteStore {
             now: self.clock.now(),
             guard: self.guard.as_ref().filter(|_| self.vouches),
         };
-        let tickets = if names.is_empty() {
-            all_held(&transaction)
-        } else {
-            holding(&transaction, names)
-        }
-        .with_context(why)?;
         let mut held = Vec::new();
-        for ticket in tickets {
+        for ticket in find(&transaction).with_context(why)? {
             let standing = rules.standing(&ticket)?;
             if !standing.is_over() {
-                held.push(
-                    ticket
-                        .into_held(&transaction, &rules, standing)
-                        .with_context(why)?,
-                );
+                let lease = ticket.into_held(&transaction, &rules, standing);
+                held.push(lease.with_context(why)?);
             }
         }
         Ok(held)
@@ -521,7 +418,7 @@ impl SqliteStore {
         mut act: impl FnMut(&Transaction<'_>, &Rules<'_>, &Ticket) -> Result<usize>,
     ) -> Result<Shown> {
         self.write(PATIENCE, |transaction, rules| {
-            let Some(ticket) = by_token(transaction, token)? else {
+            let Some(ticket) = ticket::by_token(transaction, token)? else {
                 return Ok(Shown::NotHeld);
             };
             let standing = rules.standing(&ticket)?;
@@ -579,28 +476,27 @@ impl Store for SqliteStore {
                     format!("cannot lock {}", Guard::path_for(&self.path).display())
                 })?,
             };
-            if (hold.is_none() && guard.is_some()) || !self.is_in_place()? {
-                if Instant::now() > deadline {
-                    bail!(
-                        "cannot open {}: it is being replaced again and again",
-                        self.path.display()
-                    );
+            let is_stale = guard.is_some() && hold.is_none();
+            let answer = if is_stale {
+                None
+            } else {
+                self.grant(request, &token, hold.as_ref().map(Hold::mark))?
+            };
+            if let Some(answer) = answer {
+                if matches!(answer, Answer::Granted(_)) {
+                    self.hold = hold;
                 }
-                wait::pause(BUSY_PAUSE);
-                self.reopen()?;
-                continue;
+                if keeping == Keeping::Bare {
+                    self.checkpoint_if_large();
+                }
+                return Ok(answer);
             }
-            let mark = hold.as_ref().map(Hold::mark);
-            let answer = self.write(PATIENCE, |transaction, rules| {
-                grant(transaction, rules, request, &token, mark)
-            })?;
-            if matches!(answer, Answer::Granted(_)) {
-                self.hold = hold;
+            if Instant::now() > deadline {
+                let path = self.path.display();
+                bail!("cannot open {path}: it is being replaced again and again");
             }
-            if keeping == Keeping::Bare {
-                self.checkpoint_if_large();
-            }
-            return Ok(answer);
+            wait::pause(BUSY_PAUSE);
+            self.reopen()?;
         }
     }
 
@@ -626,7 +522,7 @@ impl Store for SqliteStore {
         ttl: Option<Duration>,
     ) -> Result<Shown> {
         let shown = self.with_token(token, names, true, |transaction, rules, ticket| {
-            renew(
+            ticket::renew(
                 transaction,
                 rules,
                 ticket.id,
@@ -638,21 +534,19 @@ impl Store for SqliteStore {
         Ok(shown)
     }
 
-    fn is_held(&mut self, token: &Token) -> Result<bool> {
-        self.patience.set(PATIENCE);
-        let why = || format!("cannot read {}", self.path.display());
-        let transaction = self.connection.unchecked_transaction().with_context(why)?;
-        let rules = Rules {
-            clock: &self.clock,
-            now: self.clock.now(),
-            guard: self.guard.as_ref().filter(|_| self.vouches),
-        };
-        let ticket = by_token(&transaction, token).with_context(why)?;
-        ticket.map_or(Ok(false), |ticket| Ok(!rules.standing(&ticket)?.is_over()))
+    fn held_by(&mut self, token: &Token) -> Result<Option<Held>> {
+        let held = self.read_held(|transaction| {
+            let ticket = ticket::by_token(transaction, token)?;
+            Ok(ticket.into_iter().collect())
+        })?;
+        Ok(held.into_iter().next())
     }
 
     fn held(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
-        self.read_held(names)
+        self.read_held(|transaction| match names {
+            [] => ticket::all_held(transaction),
+            names => ticket::holding(transaction, names),
+        })
     }
 
     fn revoke(
@@ -664,13 +558,13 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Held>> {
         self.write(PATIENCE, |transaction, rules| {
             let mut taken = Vec::new();
-            for ticket in holding(transaction, names)? {
+            for ticket in ticket::holding(transaction, names)? {
                 let standing = rules.standing(&ticket)?;
                 if standing.is_over() {
-                    delete(transaction, ticket.id)?;
+                    ticket::delete(transaction, ticket.id)?;
                 } else if fence.is_none_or(|fence| fence == ticket.fence) {
                     if at_once || standing == Standing::Leased && ticket.mark.is_none() {
-                        delete_after(&mut taken, transaction, rules, ticket, standing)?;
+                        ticket::delete_after(&mut taken, transaction, rules, ticket, standing)?;
                     } else {
                         transaction.execute(
                             "update ticket set revoked_by = ?1 where id = ?2",
@@ -726,7 +620,7 @@ impl Store for SqliteStore {
                 .query_row(params![lease.id, lease.token.as_bytes()], |row| row.get(0))
                 .optional()?;
             let Some(ttl) = ttl else { return Ok(None) };
-            renew(transaction, rules, lease.id, &lease.token, ttl)?;
+            ticket::renew(transaction, rules, lease.id, &lease.token, ttl)?;
             Ok(Some(before + from_millis(ttl)))
         })
     }
@@ -750,285 +644,4 @@ impl Store for SqliteStore {
         // The first frame of a WAL that was cut to nothing is synced, even where commits are not.
         was_large
     }
-}
-
-/// What the rule of `standing` needs besides the ticket, as it was inside one transaction.
-struct Rules<'a> {
-    clock: &'a Clock,
-    now: Now,
-    guard: Option<&'a Guard>,
-}
-
-impl Rules<'_> {
-    fn standing(&self, ticket: &Ticket) -> Result<Standing> {
-        standing(
-            ticket.mark.as_ref(),
-            &ticket.expiry,
-            self.clock,
-            self.now,
-            self.guard,
-        )
-        .context("cannot ask the guard file")
-    }
-}
-
-/// A held ticket's row.
-#[derive(Clone)]
-struct Ticket {
-    id: i64,
-    fence: i64,
-    ttl: i64,
-    granted_at: i64,
-    expiry: Expiry,
-    mark: Option<GuardMark>,
-    revoked: bool,
-    holder: Holder,
-}
-
-/// The columns that [`Ticket::from_row`] reads, in its order.
-macro_rules! columns {
-    () => {
-        "ticket.id, fence, ttl, granted_at, boot_id, expires_boot, expires_wall, guard_inode, supervisor_byte, tree_byte, revoked_by is not null, uid, host, pid, command, directory, note"
-    };
-}
-use columns;
-
-impl Ticket {
-    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let inode: Option<i64> = row.get(7)?;
-        let supervisor: Option<i64> = row.get(8)?;
-        let tree = row.get(9)?;
-        Ok(Self {
-            id: row.get(0)?,
-            fence: row.get(1)?,
-            ttl: row.get(2)?,
-            granted_at: row.get(3)?,
-            expiry: Expiry {
-                boot_id: row.get(4)?,
-                boot: row.get(5)?,
-                wall: row.get(6)?,
-            },
-            mark: inode.zip(supervisor).map(|(inode, supervisor)| GuardMark {
-                inode: inode.cast_unsigned(),
-                supervisor,
-                tree,
-            }),
-            revoked: row.get(10)?,
-            holder: Holder {
-                uid: row.get(11)?,
-                host: row.get(12)?,
-                pid: row.get(13)?,
-                command: row.get(14)?,
-                directory: row.get(15)?,
-                note: row.get(16)?,
-            },
-        })
-    }
-
-    fn into_held(
-        self,
-        transaction: &Transaction<'_>,
-        rules: &Rules<'_>,
-        standing: Standing,
-    ) -> Result<Held> {
-        let mut statement =
-            transaction.prepare_cached("select name from claim where ticket = ?1 order by name")?;
-        let names = statement.query_map([self.id], |row| row.get::<_, String>(0))?;
-        let names = names
-            .map(|name| name?.parse().map_err(anyhow::Error::msg))
-            .collect::<Result<_>>()?;
-        Ok(Held {
-            id: self.id,
-            names,
-            fence: self.fence,
-            holder: self.holder,
-            ttl: from_millis(self.ttl),
-            granted_at: self.granted_at,
-            remaining: from_millis(rules.clock.remaining(&self.expiry, rules.now)),
-            standing,
-            revoked: self.revoked,
-            guarded: self.mark.is_some(),
-        })
-    }
-}
-
-/// SQLite's integers are signed; an inode's bits are kept as they are.
-fn inode_to_sql(inode: u64) -> i64 {
-    inode.cast_signed()
-}
-
-/// Opens for reading and writing. No URI is ever made of the path: it is absolute, and SQLite takes it as it is.
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_NOFOLLOW,
-    )
-}
-
-/// Opens for somebody who may only read. SQLite would make the side files for him, and then they would be his, and
-/// lock the owner out. Where they are missing, nobody is writing and the file alone is the whole database.
-fn connect_to_read(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    if ["-wal", "-shm"]
-        .iter()
-        .all(|ending| file::beside(path, ending).exists())
-    {
-        return Connection::open_with_flags(path, flags);
-    }
-    let mut uri = String::from("file:");
-    for byte in path.as_os_str().as_encoded_bytes() {
-        // Everything but the plainest is written by its number: what the path means is not for the URI to say.
-        if byte.is_ascii_alphanumeric() || b"/-_.".contains(byte) {
-            uri.push(char::from(*byte));
-        } else {
-            let _ = write!(uri, "%{byte:02X}");
-        }
-    }
-    Connection::open_with_flags(uri + "?immutable=1", flags | OpenFlags::SQLITE_OPEN_URI)
-}
-
-/// The tickets that hold any of these locks, each once.
-fn holding(transaction: &Transaction<'_>, names: &[LockName]) -> Result<Vec<Ticket>> {
-    let mut statement = transaction.prepare_cached(concat!("select ", columns!(), " from claim join ticket on ticket.id = claim.ticket where claim.name = ?1 and state = 'held'"))?;
-    let mut tickets: Vec<Ticket> = Vec::new();
-    for name in names {
-        for ticket in statement.query_map([name.as_str()], Ticket::from_row)? {
-            let ticket = ticket?;
-            if tickets.iter().all(|known| known.id != ticket.id) {
-                tickets.push(ticket);
-            }
-        }
-    }
-    Ok(tickets)
-}
-
-fn all_held(transaction: &Transaction<'_>) -> Result<Vec<Ticket>> {
-    let mut statement = transaction.prepare_cached(concat!(
-        "select ",
-        columns!(),
-        " from ticket where state = 'held' order by id"
-    ))?;
-    Ok(statement
-        .query_map([], Ticket::from_row)?
-        .collect::<rusqlite::Result<_>>()?)
-}
-
-fn by_token(transaction: &Transaction<'_>, token: &Token) -> Result<Option<Ticket>> {
-    let mut statement = transaction.prepare_cached(concat!(
-        "select ",
-        columns!(),
-        " from ticket where token = ?1 and state = 'held'"
-    ))?;
-    Ok(statement
-        .query_row([token.as_bytes()], Ticket::from_row)
-        .optional()?)
-}
-
-fn delete(transaction: &Transaction<'_>, id: i64) -> Result<()> {
-    transaction
-        .prepare_cached("delete from ticket where id = ?1")?
-        .execute([id])?;
-    Ok(())
-}
-
-/// Deletes a ticket and remembers what it was.
-fn delete_after(
-    taken: &mut Vec<Held>,
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    ticket: Ticket,
-    standing: Standing,
-) -> Result<()> {
-    let id = ticket.id;
-    taken.push(ticket.into_held(transaction, rules, standing)?);
-    delete(transaction, id)
-}
-
-/// Counts a time to live from now. The token is compared by the statement that changes the row.
-fn renew(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    id: i64,
-    token: &Token,
-    ttl: i64,
-) -> Result<usize> {
-    let expiry = rules.clock.after(rules.now, ttl);
-    let sql = "update ticket set ttl = ?1, boot_id = ?2, expires_boot = ?3, expires_wall = ?4 where id = ?5 and token = ?6 and state = 'held'";
-    Ok(transaction.prepare_cached(sql)?.execute(params![
-        ttl,
-        expiry.boot_id,
-        expiry.boot,
-        expiry.wall,
-        id,
-        token.as_bytes()
-    ])?)
-}
-
-/// Grants all of the names, or says who holds them. Leases that are over make way.
-fn grant(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    request: &Request,
-    token: &Token,
-    mark: Option<GuardMark>,
-) -> Result<Answer> {
-    let mut others = Vec::new();
-    for ticket in holding(transaction, &request.names)? {
-        let standing = rules.standing(&ticket)?;
-        if standing.is_over() {
-            delete(transaction, ticket.id)?;
-        } else {
-            others.push(ticket.into_held(transaction, rules, standing)?);
-        }
-    }
-    if !others.is_empty() {
-        return Ok(Answer::Busy(others));
-    }
-    let fence: i64 = transaction
-        .prepare_cached("update store set serial = serial + 1 returning serial")?
-        .query_row([], |row| row.get(0))?;
-    let ttl = millis(request.ttl);
-    let expiry = rules.clock.after(rules.now, ttl);
-    let holder = &request.holder;
-    transaction
-        .prepare_cached(
-            "insert into ticket (id, token, state, mode, fence, ttl, requested_at, granted_at, boot_id, expires_boot, expires_wall,
-               guard_inode, supervisor_byte, tree_byte, uid, host, pid, command, directory, note)
-             values (:id, :token, 'held', 'exclusive', :id, :ttl, :now, :now, :boot_id, :boot, :wall,
-               :inode, :supervisor, :tree, :uid, :host, :pid, :command, :directory, :note)",
-        )?
-        .execute(named_params! {
-            ":id": fence,
-            ":token": token.as_bytes(),
-            ":ttl": ttl,
-            ":now": rules.now.wall,
-            ":boot_id": expiry.boot_id,
-            ":boot": expiry.boot,
-            ":wall": expiry.wall,
-            ":inode": mark.map(|mark| inode_to_sql(mark.inode)),
-            ":supervisor": mark.map(|mark| mark.supervisor),
-            ":tree": mark.and_then(|mark| mark.tree),
-            ":uid": holder.uid,
-            ":host": holder.host,
-            ":pid": holder.pid,
-            ":command": holder.command,
-            ":directory": holder.directory,
-            ":note": holder.note,
-        })?;
-    let mut claim =
-        transaction.prepare_cached("insert into claim (name, ticket) values (?1, ?2)")?;
-    for name in &request.names {
-        claim.execute(params![name.as_str(), fence])?;
-    }
-    Ok(Answer::Granted(Lease {
-        id: fence,
-        names: request.names.clone(),
-        token: *token,
-        fence,
-        ttl: request.ttl,
-    }))
 }
