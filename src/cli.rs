@@ -292,8 +292,9 @@ pub struct Status {
 
     /// Say whether this lease is still held: exit status 0, or 76
     ///
-    /// Nothing is printed when it is, but with --json its locks are. TENURE_TOKEN is not looked at.
-    #[arg(long, value_name = "TOKEN", conflicts_with = "names")]
+    /// With names: and whether it holds all of these. Nothing is printed when it does, but with --json its locks
+    /// are. TENURE_TOKEN is not looked at.
+    #[arg(long, value_name = "TOKEN")]
     pub token: Option<Token>,
 
     /// Print one JSON object a lock, each on a line

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{not_held, place, sorted};
 use crate::cli::{Common, Status};
 use crate::exit::Exit;
-use crate::lock::{Held, LockName, Token};
+use crate::lock::{Held, LockName};
 use crate::output;
 use crate::store::Store;
 use crate::store::sqlite::{self, Purpose};
@@ -18,16 +18,13 @@ pub fn run(args: &Status, common: &Common) -> Result<Exit> {
         Some(store) => place(store),
         None => sqlite::default_location()?,
     };
-    if let Some(token) = args.token {
-        return own(
-            store.as_mut().map(|store| store as &mut dyn Store),
-            &token,
-            args.json,
-            common,
-            &location,
-        );
-    }
     let asked = sorted(&args.names);
+    if let Some(token) = args.token {
+        let held = store
+            .as_mut()
+            .map_or(Ok(None), |store| store.held_by(&token))?;
+        return own(held.as_ref(), &asked, args.json, common, &location);
+    }
     let held = store
         .as_mut()
         .map_or(Ok(Vec::new()), |store| store.held(&asked))?;
@@ -47,20 +44,21 @@ pub fn run(args: &Status, common: &Common) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Whether the lease that a token shows lives, and holds what was asked about.
 fn own(
-    store: Option<&mut dyn Store>,
-    token: &Token,
+    held: Option<&Held>,
+    asked: &[LockName],
     json: bool,
     common: &Common,
     location: &str,
 ) -> Result<Exit> {
-    let held = store.map_or(Ok(None), |store| store.held_by(token))?;
-    let Some(held) = held else {
-        return Ok(not_held(common, json, &[], location));
+    let holds_all = |held: &&Held| asked.iter().all(|name| held.names.contains(name));
+    let Some(held) = held.filter(holds_all) else {
+        return Ok(not_held(common, json, asked, location));
     };
     if json {
         for name in &held.names {
-            output::print_json(&output::lock_json(name, Some(&held)))?;
+            output::print_json(&output::lock_json(name, Some(held)))?;
         }
     }
     Ok(Exit::Done)

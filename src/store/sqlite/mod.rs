@@ -487,7 +487,7 @@ impl Store for SqliteStore {
                     self.hold = hold;
                 }
                 if keeping == Keeping::Bare {
-                    self.checkpoint_if_large();
+                    self.tidy();
                 }
                 return Ok(answer);
             }
@@ -511,7 +511,7 @@ impl Store for SqliteStore {
                 params![ticket.id, token.as_bytes()],
             )?)
         })?;
-        self.checkpoint_if_large();
+        self.tidy();
         Ok(shown)
     }
 
@@ -530,7 +530,7 @@ impl Store for SqliteStore {
                 ttl.map_or(ticket.ttl, millis),
             )
         })?;
-        self.checkpoint_if_large();
+        self.tidy();
         Ok(shown)
     }
 

@@ -178,15 +178,21 @@ pub fn all_held(transaction: &Transaction<'_>) -> Result<Vec<Ticket>> {
         .collect::<rusqlite::Result<_>>()?)
 }
 
-/// At most `most` held tickets, from a number on.
+/// At most `most` held tickets, from a number on and then around from the first.
 pub fn some_held(transaction: &Transaction<'_>, from: i64, most: i64) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
-        " from ticket where id >= ?1 and state = 'held' order by id limit ?2"
+        " from ticket where id >= ?1 and id < ?2 and state = 'held' order by id limit ?3"
     ))?;
-    let tickets = statement.query_map(params![from, most], Ticket::from_row)?;
-    Ok(tickets.collect::<rusqlite::Result<_>>()?)
+    let mut tickets: Vec<Ticket> = Vec::new();
+    for (first, end) in [(from, i64::MAX), (0, from)] {
+        let left = most - i64::try_from(tickets.len())?;
+        for ticket in statement.query_map(params![first, end, left], Ticket::from_row)? {
+            tickets.push(ticket?);
+        }
+    }
+    Ok(tickets)
 }
 
 pub fn by_token(transaction: &Transaction<'_>, token: &Token) -> Result<Option<Ticket>> {
