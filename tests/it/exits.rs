@@ -630,10 +630,7 @@ fn a_token_that_holds_nothing_is_76() {
     let outcome = sandbox.tenure().args(["status", "--token", token]).run();
     outcome.exits(76).prints_nothing();
     for verb in ["release", "extend"] {
-        let outcome = sandbox
-            .tenure()
-            .args([verb, "A", "--token", token])
-            .run();
+        let outcome = sandbox.tenure().args([verb, "A", "--token", token]).run();
         outcome.is_not_held("*");
     }
     for verb in ["release", "extend"] {
