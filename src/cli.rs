@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::duration::{self, Patience};
 use crate::exit::Exit;
-use crate::lock::{LockName, Token};
+use crate::lock::{LockName, Mode, Token};
 use crate::signals::Signal;
 
 /// Hold named locks while a command runs
@@ -155,6 +155,20 @@ pub struct Taking {
     #[arg(short, long, visible_aliases = ["nonblock", "nb"])]
     pub no_wait: bool,
 
+    /// Share the locks with others that say --shared too
+    #[arg(short, long, conflicts_with_all = ["exclusive", "slots"])]
+    pub shared: bool,
+
+    /// Share the lock with others that say the same NUMBER, as many as that at once
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true, conflicts_with = "exclusive")]
+    pub slots: Option<u32>,
+
+    /// Keep the locks taken for this long after the grant, even if they are given back before
+    ///
+    /// For a fast job that must not run twice on machines or at ticks whose clocks differ.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
+    pub at_least: Option<Duration>,
+
     /// Share the locks with nobody (the default)
     #[arg(short = 'x', long, visible_short_alias = 'e')]
     pub exclusive: bool,
@@ -171,6 +185,15 @@ pub struct Taking {
 }
 
 impl Taking {
+    /// The mode that the options say.
+    pub fn mode(&self) -> Mode {
+        match self.slots {
+            Some(slots) => Mode::Slots(slots),
+            None if self.shared => Mode::Shared,
+            None => Mode::Exclusive,
+        }
+    }
+
     /// How long to wait, with no `--wait` meaning one try.
     pub fn patience(&self) -> Patience {
         self.wait.unwrap_or(Patience::None)

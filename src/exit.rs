@@ -23,6 +23,8 @@ pub enum Exit {
     Store,
     /// Held by another, or the wait ran out: 75, or what `-E` puts in its place.
     Busy(u8),
+    /// To wait would be for ever; `-E` does not touch this.
+    Deadlock,
     /// The token's lease is over or another's; under `run`, it was lost and CMD was stopped.
     NotHeld,
     /// `--max-time` ran out and CMD was stopped.
@@ -48,6 +50,7 @@ impl Exit {
             }
             Exit::Usage => 64,
             Exit::Store => 69,
+            Exit::Deadlock => Self::BUSY,
             Exit::NotHeld => 76,
             Exit::TimedOut => 124,
             Exit::CannotExecute => 126,

@@ -161,28 +161,28 @@ impl Guard {
                 "the guard file was replaced meanwhile",
             ));
         }
-        let (own_byte, tree_byte) = (draw()?, draw()?);
-        if !set_lock(supervisor.as_fd(), libc::F_WRLCK, own_byte)?
-            || !set_lock(tree.as_fd(), libc::F_WRLCK, tree_byte)?
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another holds the byte that was drawn",
-            ));
-        }
-        Ok(Hold {
-            mark: GuardMark {
-                inode,
-                supervisor: own_byte,
-                tree: Some(tree_byte),
-            },
+        let mark = GuardMark {
+            inode,
+            waiting: draw()?,
+            supervisor: draw()?,
+            tree: Some(draw()?),
+        };
+        let hold = Hold {
+            mark,
             supervisor,
             tree,
-        })
+        };
+        if hold.lock_all()? {
+            return Ok(hold);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another holds the byte that was drawn",
+        ))
     }
 }
 
-/// A ticket's locked bytes. Dropping it gives them back, inherited copies included.
+/// A ticket's locked bytes: for standing in the line, for this process, for its job. Dropping it gives them back, inherited copies included.
 pub struct Hold {
     mark: GuardMark,
     supervisor: File,
@@ -193,6 +193,23 @@ impl Hold {
     /// What the ticket's row says of these bytes.
     pub fn mark(&self) -> GuardMark {
         self.mark
+    }
+
+    fn lock_all(&self) -> io::Result<bool> {
+        let own = [self.mark.waiting, self.mark.supervisor];
+        for byte in own {
+            if !set_lock(self.supervisor.as_fd(), libc::F_WRLCK, byte)? {
+                return Ok(false);
+            }
+        }
+        self.mark.tree.map_or(Ok(true), |tree| {
+            set_lock(self.tree.as_fd(), libc::F_WRLCK, tree)
+        })
+    }
+
+    /// The ticket stands in the line no longer: it was granted, and that is committed.
+    pub fn enter(&self) {
+        let _ = set_lock(self.supervisor.as_fd(), libc::F_UNLCK, self.mark.waiting);
     }
 
     /// For a job that has started already and cannot be given its byte: gives that back.
@@ -213,9 +230,36 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // Explicitly: a daemon that the job left behind has a copy of the tree's descriptor, and closing ours
         // would leave its lock (flock's best-known trap).
+        self.enter();
         let _ = set_lock(self.supervisor.as_fd(), libc::F_UNLCK, self.mark.supervisor);
         if let Some(tree) = self.mark.tree {
             let _ = set_lock(self.tree.as_fd(), libc::F_UNLCK, tree);
+        }
+    }
+}
+
+/// Blocks in the kernel until nobody holds this byte of the guard file any more, or that file was replaced.
+///
+/// # Errors
+/// Those of open(2) and fcntl(2).
+pub fn wait_for_byte(path: &Path, inode: u64, byte: i64) -> io::Result<()> {
+    // An open file of its own, for reading: a waiter needs no more permission than to look.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
+        .open(path)?;
+    if file.metadata()?.ino() != inode {
+        return Ok(());
+    }
+    let lock = flock(libc::F_RDLCK, byte, 1);
+    loop {
+        // SAFETY: an open descriptor and a valid structure. The lock ends with the descriptor, on return.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &lock) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
     }
 }

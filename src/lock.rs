@@ -112,12 +112,28 @@ pub struct Holder {
     pub note: Option<String>,
 }
 
+/// With whom a lock can be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// With nobody.
+    Exclusive,
+    /// With others that share it.
+    Shared,
+    /// With others of the same number, as many in all as that says; at least one.
+    Slots(u32),
+}
+
 /// One request for locks: all of the names, or none.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// At least one, sorted, each once.
     pub names: Vec<LockName>,
+    pub mode: Mode,
     pub ttl: Duration,
+    /// The locks stay taken this long after the grant, even if they are given back before.
+    pub at_least: Duration,
+    /// The lease inside of which this is asked for: it cannot end before this request does.
+    pub enclosing: Option<Token>,
     pub holder: Holder,
 }
 
@@ -131,6 +147,8 @@ pub struct Lease {
     /// Larger than that of any earlier grant of this store.
     pub fence: i64,
     pub ttl: Duration,
+    /// With [`Mode::Slots`]: the smallest number from 0 on that no other holder has.
+    pub slot: Option<u32>,
 }
 
 /// What is known of somebody's lease, without its secret.
@@ -139,11 +157,15 @@ pub struct Held {
     pub id: i64,
     /// All names of the lease, in order.
     pub names: Vec<LockName>,
-    pub fence: i64,
+    pub mode: Mode,
+    /// None while it waits.
+    pub fence: Option<i64>,
+    pub slot: Option<u32>,
     pub holder: Holder,
     pub ttl: Duration,
-    /// Milliseconds of the wall clock since 1970, for people to read.
-    pub granted_at: i64,
+    /// When it was granted, or asked for while it waits: milliseconds of the wall clock since 1970, for people to
+    /// read.
+    pub since: i64,
     /// How long until the TTL passes; zero when it has.
     pub remaining: Duration,
     pub standing: Standing,
@@ -163,11 +185,23 @@ pub struct Expiry {
     pub wall: i64,
 }
 
+/// By what a held ticket lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    pub expiry: Expiry,
+    /// With `--at-least`: until when it lives whatever else is true.
+    pub earliest_end: Option<Expiry>,
+    /// None for a bare lease.
+    pub mark: Option<GuardMark>,
+}
+
 /// A ticket's bytes in the guard file, as its row has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardMark {
     /// Of the guard file in which the bytes are locked.
     pub inode: u64,
+    /// Locked while the ticket stands in the line.
+    pub waiting: i64,
     /// Locked while the `run` lives.
     pub supervisor: i64,
     /// Locked while the `run` or any process of its job lives. None where the job could not be given it: the
@@ -184,6 +218,10 @@ pub enum Standing {
     Orphaned,
     /// Nothing but its time to live speaks for it, and that has not passed.
     Leased,
+    /// It stands in the line.
+    Waiting,
+    /// It was given back, or its holder is dead, before its `--at-least` had passed.
+    Resting,
     /// Its time to live has passed.
     Expired,
     /// Its `run` and all of its job are dead.

@@ -8,6 +8,7 @@ mod duration;
 mod exit;
 mod guard;
 mod holder;
+mod line;
 mod lock;
 mod output;
 mod signals;

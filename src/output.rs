@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::duration::{from_millis, millis, show};
 use crate::exit::Exit;
 use crate::holder;
-use crate::lock::{Held, LockName, Standing};
+use crate::lock::{Held, LockName, Mode, Standing};
 
 /// One line on stderr: `tenure: …`. Where it cannot be written there is nobody to tell.
 pub fn say(message: &str) {
@@ -131,8 +131,13 @@ pub fn list(names: &[LockName]) -> String {
 /// Which of the asked-for locks is held by whom: `deploy is held by ann@web1 (pid 812, ./deploy.sh) for 3m`.
 pub fn busy(asked: &[LockName], held: &Held) -> String {
     let name = asked_of(asked, held);
+    let is_held = if held.standing == Standing::Waiting {
+        "waited for"
+    } else {
+        "held"
+    };
     let mut line = format!(
-        "{name} is held by {} for {}",
+        "{name} is {is_held} by {} for {}",
         holder::show(&held.holder),
         show(held_for(held))
     );
@@ -156,7 +161,7 @@ fn held_for(held: &Held) -> Duration {
 }
 
 fn granted_at(held: &Held) -> SystemTime {
-    UNIX_EPOCH + from_millis(held.granted_at)
+    UNIX_EPOCH + from_millis(held.since)
 }
 
 /// One word for how a lease stands.
@@ -166,17 +171,32 @@ pub fn state(held: &Held) -> &'static str {
         Standing::Orphaned => "orphaned",
         Standing::Expired | Standing::Crashed => "over",
         Standing::Supervised | Standing::Leased => "held",
+        Standing::Waiting => "waiting",
+        Standing::Resting => "resting",
     }
+}
+
+/// One holder of a lock, or the lock alone where it has none.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    pub name: &'a LockName,
+    pub held: Option<&'a Held>,
+    /// How many stand in the line for the lock.
+    pub waiting: usize,
 }
 
 /// One lock as the man page describes it, held or free. No token. Every key is there, null where there is nothing
 /// to say.
-pub fn lock_json(name: &LockName, held: Option<&Held>) -> Value {
+pub fn lock_json(row: &Row<'_>) -> Value {
+    let held = row.held;
     let holder = held.map(|held| &held.holder);
     json!({
-        "name": name.as_str(),
+        "name": row.name.as_str(),
         "state": held.map_or("free", state),
-        "mode": held.map(|_| "exclusive"),
+        "mode": held.map(|held| mode(held.mode).0),
+        "slots": held.and_then(|held| mode(held.mode).1),
+        "slot": held.and_then(|held| held.slot),
+        "waiting": row.waiting,
         "names": held.map(|held| held.names.iter().map(LockName::as_str).collect::<Vec<_>>()),
         "fence": held.map(|held| held.fence),
         "guarded": held.map(|held| held.guarded),
@@ -194,36 +214,67 @@ pub fn lock_json(name: &LockName, held: Option<&Held>) -> Value {
     })
 }
 
+/// A mode's word, and its number of slots.
+fn mode(mode: Mode) -> (&'static str, Option<u32>) {
+    match mode {
+        Mode::Exclusive => ("exclusive", None),
+        Mode::Shared => ("shared", None),
+        Mode::Slots(slots) => ("slots", Some(slots)),
+    }
+}
+
+/// Why waiting would be for ever: each of the cycle waits for the next, and the last holds the first up.
+pub fn deadlock(asked: &[LockName], cycle: &[Held]) -> String {
+    let mut line = format!("waiting for {} would be for ever", list(asked));
+    for held in cycle {
+        let does = if held.standing == Standing::Waiting {
+            "is waited for"
+        } else {
+            "is held"
+        };
+        let _ = write!(
+            line,
+            "; {} {does} by {}",
+            list(&held.names),
+            holder::show(&held.holder)
+        );
+    }
+    line + ", of which this is a part"
+}
+
 /// When the lease can end by time: not while its `run` lives.
 fn expires_in(held: &Held) -> Option<Duration> {
     (held.standing != Standing::Supervised).then_some(held.remaining)
 }
 
 /// Locks as a table, one row each, under the place they are kept in.
-pub fn table(location: &str, rows: &[(&LockName, Option<&Held>)]) -> String {
+pub fn table(location: &str, rows: &[Row<'_>]) -> String {
     let heads = [
         "NAME",
         "STATE",
         "FENCE",
         "HELD FOR",
         "EXPIRES IN",
+        "WAITING",
         "HOLDER",
         "PID",
         "COMMAND",
         "NOTE",
     ];
     let mut cells: Vec<Vec<String>> = vec![heads.map(String::from).to_vec()];
-    cells.extend(rows.iter().map(|(name, held)| {
+    cells.extend(rows.iter().map(|row| {
+        let held = row.held;
         let cell = |text: &dyn Fn(&Held) -> Option<String>| {
             held.and_then(text)
                 .map_or_else(|| "-".to_owned(), |text| printable(&text))
         };
         vec![
-            printable(name.as_str()),
+            printable(row.name.as_str()),
             held.map_or("free", state).to_owned(),
-            cell(&|held| Some(held.fence.to_string())),
+            cell(&|held| held.fence.map(|fence| fence.to_string())),
             cell(&|held| Some(show(held_for(held)))),
             cell(&|held| expires_in(held).map(show)),
+            row.waiting.to_string(),
             cell(&|held| {
                 Some(format!(
                     "{}@{}",

@@ -6,7 +6,7 @@ use std::io;
 
 use crate::clock::{Clock, Now};
 use crate::guard::Guard;
-use crate::lock::{Expiry, GuardMark, Standing};
+use crate::lock::{GuardMark, Standing, Terms};
 
 /// The kernel's word for a living process, which the rule asks for.
 pub trait Vouch {
@@ -32,26 +32,44 @@ impl Vouch for Guard {
 
 /// How a lease stands at `now`.
 ///
-/// In this order: while its `run` lives, it lives, whatever any clock says. While processes of its job live, it
-/// lives until its time to live has passed. A guarded lease of which nobody lives is over at once. Where nothing
-/// can be proved (no guard, or another guard file than the one in the row), its time to live decides.
+/// In this order: before its `--at-least` has passed, it lives, whatever else is true. While its `run` lives, it
+/// lives, whatever any clock says. While processes of its job live, it lives until its time to live has passed. A
+/// guarded lease of which nobody lives is over at once. Where nothing can be proved (no guard, or another guard file
+/// than the one in the row), its time to live decides.
 ///
 /// # Errors
 /// When the kernel cannot be asked. Nothing may be concluded then.
 pub fn standing(
-    mark: Option<&GuardMark>,
-    expiry: &Expiry,
+    terms: &Terms,
     clock: &Clock,
     now: Now,
     guard: Option<&impl Vouch>,
 ) -> io::Result<Standing> {
-    let has_time = clock.remaining(expiry, now) > 0;
+    let found = by_proof(terms, clock, now, guard)?;
+    let rests = terms
+        .earliest_end
+        .as_ref()
+        .is_some_and(|end| clock.remaining(end, now) > 0);
+    Ok(if found.is_over() && rests {
+        Standing::Resting
+    } else {
+        found
+    })
+}
+
+fn by_proof(
+    terms: &Terms,
+    clock: &Clock,
+    now: Now,
+    guard: Option<&impl Vouch>,
+) -> io::Result<Standing> {
+    let has_time = clock.remaining(&terms.expiry, now) > 0;
     let by_time = if has_time {
         Standing::Leased
     } else {
         Standing::Expired
     };
-    let (Some(mark), Some(guard)) = (mark, guard) else {
+    let (Some(mark), Some(guard)) = (&terms.mark, guard) else {
         return Ok(by_time);
     };
     if guard.inode() != mark.inode {
@@ -68,6 +86,18 @@ pub fn standing(
             Standing::Expired
         }),
         Some(_) => Ok(Standing::Crashed),
+    }
+}
+
+/// Whether a ticket still stands in the line: the dead do not block it, and neither does one whose guard file is
+/// gone, until it has taken bytes in the new one.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn stands_in_line(mark: Option<&GuardMark>, guard: Option<&impl Vouch>) -> io::Result<bool> {
+    match (mark, guard) {
+        (Some(mark), Some(guard)) if guard.inode() == mark.inode => guard.is_locked(mark.waiting),
+        _ => Ok(false),
     }
 }
 
@@ -90,10 +120,20 @@ mod tests {
         }
     }
 
+    const WAITING: i64 = 1000;
     const SUPERVISOR: i64 = 2000;
     const TREE: i64 = 3000;
 
     fn ask(mark: Option<GuardMark>, locked: &[i64], left: i64) -> Standing {
+        ask_before(mark, locked, left, None)
+    }
+
+    fn ask_before(
+        mark: Option<GuardMark>,
+        locked: &[i64],
+        left: i64,
+        rest: Option<i64>,
+    ) -> Standing {
         let clock = Clock::wall_only();
         let now = Now {
             boot: 0,
@@ -103,22 +143,47 @@ mod tests {
             inode: 7,
             locked: locked.to_vec(),
         };
-        standing(
-            mark.as_ref(),
-            &clock.after(now, left),
-            &clock,
-            now,
-            Some(&kernel),
-        )
-        .unwrap()
+        let terms = Terms {
+            expiry: clock.after(now, left),
+            earliest_end: rest.map(|rest| clock.after(now, rest)),
+            mark,
+        };
+        standing(&terms, &clock, now, Some(&kernel)).unwrap()
     }
 
     fn mark(inode: u64, tree: Option<i64>) -> GuardMark {
         GuardMark {
             inode,
+            waiting: WAITING,
             supervisor: SUPERVISOR,
             tree,
         }
+    }
+
+    #[test]
+    fn before_its_at_least_has_passed_nothing_ends_a_lease() {
+        let dead = || Some(mark(7, Some(TREE)));
+        assert_eq!(ask_before(dead(), &[], 5, Some(1)), Standing::Resting);
+        assert_eq!(ask_before(None, &[], -5, Some(1)), Standing::Resting);
+        assert_eq!(ask_before(dead(), &[], 5, Some(0)), Standing::Crashed);
+        assert_eq!(
+            ask_before(dead(), &[SUPERVISOR], 5, Some(1)),
+            Standing::Supervised
+        );
+    }
+
+    #[test]
+    fn a_waiter_stands_in_the_line_while_it_lives() {
+        let ask = |mark: GuardMark, locked: &[i64]| {
+            let kernel = Kernel {
+                inode: 7,
+                locked: locked.to_vec(),
+            };
+            stands_in_line(Some(&mark), Some(&kernel)).unwrap()
+        };
+        assert!(ask(mark(7, None), &[WAITING]));
+        assert!(!ask(mark(7, None), &[SUPERVISOR]));
+        assert!(!ask(mark(8, None), &[WAITING]));
     }
 
     #[test]
@@ -167,6 +232,8 @@ mod tests {
             (Standing::Supervised, false),
             (Standing::Orphaned, false),
             (Standing::Leased, false),
+            (Standing::Waiting, false),
+            (Standing::Resting, false),
             (Standing::Expired, true),
             (Standing::Crashed, true),
         ] {

@@ -1,13 +1,30 @@
 //! The only place that sleeps.
 
+use std::collections::HashSet;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::guard;
 use crate::signals::{Received, Signals};
+
+/// What a thread needs that does nothing but block in one system call.
+const WATCHER_STACK: usize = 64 * 1024;
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    Signal(Received),
+    /// A watched byte of the guard file is free.
+    Byte,
+    /// The moment has passed, or there is no cause: callers look at their clocks.
+    Time,
+}
 
 /// Waits until a signal comes or the moment has passed, whichever is first. None is the moment, or a wake-up
 /// without a cause: callers look at their clocks again either way.
@@ -18,18 +35,98 @@ pub fn for_signal(signals: &Signals, until: Instant) -> io::Result<Option<Receiv
     if let Some(received) = signals.next() {
         return Ok(Some(received));
     }
+    readable(&[signals.as_fd()], until)?;
+    Ok(signals.next())
+}
+
+/// Blocks until one of these can be read, or the moment has passed.
+fn readable(fds: &[BorrowedFd<'_>], until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(left.subsec_nanos()),
     };
-    match poll(
-        &mut [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)],
-        Some(&timeout),
-    ) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(signals.next()),
+    let mut fds: Vec<PollFd<'_>> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Bytes of the guard file that are waited for in the kernel, each by a thread of its own: these locks have no
+/// time-out, and no way to wait for one of several.
+pub struct Watches {
+    path: PathBuf,
+    event: Arc<OwnedFd>,
+    watched: Arc<Mutex<HashSet<(u64, i64)>>>,
+}
+
+impl Watches {
+    /// For bytes of the guard file at `path`.
+    ///
+    /// # Errors
+    /// Those of eventfd(2).
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            path: path.to_owned(),
+            event: Arc::new(event),
+            watched: Arc::default(),
+        })
+    }
+
+    /// Watches a byte of the file with this inode, unless that is done already.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn watch(&self, inode: u64, byte: i64) -> io::Result<()> {
+        if !lock(&self.watched).insert((inode, byte)) {
+            return Ok(());
+        }
+        let (path, event, watched) = (
+            self.path.clone(),
+            Arc::clone(&self.event),
+            Arc::clone(&self.watched),
+        );
+        let watch = move || {
+            // What cannot be watched is looked at again, like what is free.
+            let _ = guard::wait_for_byte(&path, inode, byte);
+            lock(&watched).remove(&(inode, byte));
+            let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
+        };
+        thread::Builder::new()
+            .stack_size(WATCHER_STACK)
+            .spawn(watch)?;
+        Ok(())
+    }
+
+    /// Waits for a signal, a byte or the moment, whichever is first.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn wait(&self, signals: &Signals, until: Instant) -> io::Result<Woken> {
+        if let Some(received) = signals.next() {
+            return Ok(Woken::Signal(received));
+        }
+        readable(&[signals.as_fd(), self.event.as_fd()], until)?;
+        if let Some(received) = signals.next() {
+            return Ok(Woken::Signal(received));
+        }
+        let mut count = [0; 8];
+        Ok(if rustix::io::read(&*self.event, &mut count).is_ok() {
+            Woken::Byte
+        } else {
+            Woken::Time
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // The set is whole after every statement, whatever panicked in between.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A short pause between two looks at something that another process will change: `about`, give or take half

@@ -4,13 +4,13 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::take::{Taken, pending_end, take};
-use super::{open, sorted};
+use super::{open, request};
 use crate::cli::{Acquire, Common};
 use crate::duration::millis;
 use crate::exit::{Exit, Usage};
 use crate::holder;
-use crate::lock::{Lease, LockName, Request};
-use crate::output;
+use crate::lock::{Lease, LockName};
+use crate::output::{self, Row};
 use crate::signals::Signals;
 use crate::store::sqlite::{Durability, Purpose};
 use crate::store::{Keeping, Store};
@@ -24,11 +24,8 @@ pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
     // Until the token is out, whoever interrupts would leave a lease that nobody can end.
     let signals = Signals::for_waiter().context("cannot watch signals")?;
     let mut store = open(common, Purpose::Take(Durability::Power))?;
-    let request = Request {
-        names: sorted(&args.names),
-        ttl: args.taking.ttl,
-        holder: holder::of_caller(args.taking.note.as_deref()),
-    };
+    let note = args.taking.note.as_deref();
+    let request = request(&args.names, &args.taking, holder::of_caller(note))?;
     let lease = match take(
         &mut store,
         &request,
@@ -39,15 +36,24 @@ pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
     )? {
         Taken::Granted(lease) => lease,
         Taken::Not(exit, others) => {
-            if args.json && matches!(exit, Exit::Busy(_)) {
+            let reason = match exit {
+                Exit::Busy(_) => Some("busy"),
+                Exit::Deadlock => Some("deadlock"),
+                _ => None,
+            };
+            if let Some(reason) = reason.filter(|_| args.json) {
                 let held: Vec<_> = others
                     .iter()
                     .map(|held| {
-                        output::lock_json(output::asked_of(&request.names, held), Some(held))
+                        output::lock_json(&Row {
+                            name: output::asked_of(&request.names, held),
+                            held: Some(held),
+                            waiting: 0,
+                        })
                     })
                     .collect();
                 // That it is busy is the answer, whether or not this can be written.
-                let _ = output::print_json(&json!({ "reason": "busy", "held": held }));
+                let _ = output::print_json(&json!({ "reason": reason, "held": held }));
             }
             return Ok(exit);
         }
@@ -75,6 +81,7 @@ fn as_json(lease: &Lease) -> serde_json::Value {
         "names": lease.names.iter().map(LockName::as_str).collect::<Vec<_>>(),
         "token": lease.token.to_string(),
         "fence": lease.fence,
+        "slot": lease.slot,
         "ttl_ms": millis(lease.ttl),
     })
 }

@@ -9,9 +9,9 @@ mod take;
 
 use anyhow::Result;
 
-use crate::cli::{Cli, Common, Verb};
+use crate::cli::{Cli, Common, Taking, Verb};
 use crate::exit::{Exit, Usage};
-use crate::lock::{LockName, Token};
+use crate::lock::{Holder, LockName, Request, Token};
 use crate::output;
 use crate::store::Store;
 use crate::store::sqlite::{self, Purpose, SqliteStore};
@@ -42,6 +42,27 @@ fn sorted(names: &[LockName]) -> Vec<LockName> {
     names.sort();
     names.dedup();
     names
+}
+
+/// What is asked for.
+///
+/// # Errors
+/// A usage error.
+fn request(names: &[LockName], how: &Taking, holder: Holder) -> Result<Request> {
+    let names = sorted(names);
+    if how.slots.is_some() && names.len() > 1 {
+        return Err(Usage("--slots goes with one name".into()).into());
+    }
+    Ok(Request {
+        names,
+        mode: how.mode(),
+        ttl: how.ttl,
+        at_least: how.at_least.unwrap_or_default(),
+        enclosing: std::env::var("TENURE_TOKEN")
+            .ok()
+            .and_then(|token| token.parse().ok()),
+        holder,
+    })
 }
 
 /// The token, from the command line or the environment.

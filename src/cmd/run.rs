@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::take::{Taken, pending_end, take};
-use super::{explain, open, sorted};
+use super::{explain, open, request};
 use crate::child::{self, Change, Child, Job, SpawnError, Status};
 use crate::cli::{Common, Run};
 use crate::duration::show;
 use crate::exit::{Exit, Usage};
 use crate::holder;
-use crate::lock::{Lease, LockName, Request};
+use crate::lock::{Lease, LockName};
 use crate::output;
 use crate::signals::{self, Inherited, Origin, Received, Signal, Signals};
 use crate::store::sqlite::{Durability, Purpose};
@@ -50,11 +50,12 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
     check_time_to_stop(args, &store)?;
 
     let asked = Instant::now();
-    let request = Request {
-        names: sorted(&args.names),
-        ttl: args.taking.ttl,
-        holder: holder::of_command(&args.command, args.taking.note.as_deref()),
-    };
+    let note = args.taking.note.as_deref();
+    let request = request(
+        &args.names,
+        &args.taking,
+        holder::of_command(&args.command, note),
+    )?;
     let lease = match take(
         &mut store,
         &request,
@@ -112,7 +113,10 @@ fn spawn(
             ("TENURE_LOCK", Some(names.join("\n").into())),
             ("TENURE_TOKEN", Some(lease.token.to_string().into())),
             ("TENURE_FENCE", Some(lease.fence.to_string().into())),
-            ("TENURE_SLOT", None),
+            (
+                "TENURE_SLOT",
+                lease.slot.map(|slot| slot.to_string().into()),
+            ),
         ],
         inherit: store.tree(),
         inherited,

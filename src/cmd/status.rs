@@ -1,5 +1,7 @@
 //! `tenure status`: who holds what, or whether one's own lease still lives.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
 
 use super::{not_held, place, sorted};
@@ -7,6 +9,7 @@ use crate::cli::{Common, Status};
 use crate::exit::Exit;
 use crate::lock::{Held, LockName};
 use crate::output;
+use crate::output::Row;
 use crate::store::Store;
 use crate::store::sqlite::{self, Purpose};
 
@@ -19,19 +22,27 @@ pub fn run(args: &Status, common: &Common) -> Result<Exit> {
         None => sqlite::default_location()?,
     };
     let asked = sorted(&args.names);
-    if let Some(token) = args.token {
-        let held = store
-            .as_mut()
-            .map_or(Ok(None), |store| store.held_by(&token))?;
-        return own(held.as_ref(), &asked, args.json, common, &location);
+    let (mut held, mut waiting) = (Vec::new(), HashMap::new());
+    if let Some(store) = &mut store {
+        waiting = store.waiting()?;
+        held = match &args.token {
+            Some(token) => store.held_by(token)?.into_iter().collect(),
+            None => store.held(&asked)?,
+        };
     }
-    let held = store
-        .as_mut()
-        .map_or(Ok(Vec::new()), |store| store.held(&asked))?;
-    let rows = rows(&asked, &held);
+    if args.token.is_some() {
+        let holds = |name| held.first().is_some_and(|held| held.names.contains(name));
+        if held.is_empty() || !asked.iter().all(holds) {
+            return Ok(not_held(common, args.json, &asked, &location));
+        }
+        if !args.json {
+            return Ok(Exit::Done);
+        }
+    }
+    let rows = rows(&asked, &held, &waiting);
     if args.json {
-        for (name, held) in rows {
-            output::print_json(&output::lock_json(name, held))?;
+        for row in &rows {
+            output::print_json(&output::lock_json(row))?;
         }
     } else if rows.is_empty() {
         output::print(&format!(
@@ -44,38 +55,40 @@ pub fn run(args: &Status, common: &Common) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Whether the lease that a token shows lives, and holds what was asked about.
-fn own(
-    held: Option<&Held>,
-    asked: &[LockName],
-    json: bool,
-    common: &Common,
-    location: &str,
-) -> Result<Exit> {
-    let holds_all = |held: &&Held| asked.iter().all(|name| held.names.contains(name));
-    let Some(held) = held.filter(holds_all) else {
-        return Ok(not_held(common, json, asked, location));
+/// A row for each holder of a lock, in the order of names: of those that were asked for, held or not, or of all that
+/// are held or waited for.
+fn rows<'a>(
+    asked: &'a [LockName],
+    held: &'a [Held],
+    waiting: &'a HashMap<LockName, usize>,
+) -> Vec<Row<'a>> {
+    let mut names: Vec<&LockName> = if asked.is_empty() {
+        let held = held.iter().flat_map(|held| &held.names);
+        held.chain(waiting.keys()).collect()
+    } else {
+        asked.iter().collect()
     };
-    if json {
-        for name in &held.names {
-            output::print_json(&output::lock_json(name, Some(held)))?;
-        }
-    }
-    Ok(Exit::Done)
-}
-
-/// A row a lock, in the order of names: those that were asked for, held or not, or all that are held.
-fn rows<'a>(asked: &'a [LockName], held: &'a [Held]) -> Vec<(&'a LockName, Option<&'a Held>)> {
-    if !asked.is_empty() {
-        return asked
-            .iter()
-            .map(|name| (name, held.iter().find(|held| held.names.contains(name))))
+    names.sort();
+    names.dedup();
+    let mut rows = Vec::new();
+    for name in names {
+        let waiting = waiting.get(name).copied().unwrap_or(0);
+        let holders = held.iter().filter(|held| held.names.contains(name));
+        let mut of_name: Vec<Row<'_>> = holders
+            .map(|held| Row {
+                name,
+                held: Some(held),
+                waiting,
+            })
             .collect();
+        if of_name.is_empty() {
+            of_name.push(Row {
+                name,
+                held: None,
+                waiting,
+            });
+        }
+        rows.append(&mut of_name);
     }
-    let mut rows: Vec<_> = held
-        .iter()
-        .flat_map(|held| held.names.iter().map(move |name| (name, Some(held))))
-        .collect();
-    rows.sort_by_key(|(name, _)| *name);
     rows
 }

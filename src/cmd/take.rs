@@ -2,20 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::{explain, place};
 use crate::cli::{Common, Taking};
 use crate::duration::{Patience, show};
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::lock::{Held, Lease, Request};
 use crate::output;
 use crate::signals::{self, Signal, Signals};
-use crate::store::{Answer, Keeping, Store};
-use crate::wait;
+use crate::store::{Answer, Keeping, Obstacle, Store};
+use crate::wait::{self, Watches, Woken};
 
-/// The pause between two looks at a lock that others hold.
-const LOOK: Duration = Duration::from_millis(25);
+/// How soon a change is seen that no byte of the guard file tells: of a lease without a guard.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Behind every wait, for what nobody foresaw: whether the database is still the one that was opened, at least.
+const SLOW_TICK: Duration = Duration::from_secs(10);
 
 /// What came of it.
 pub enum Taken {
@@ -27,7 +30,7 @@ pub enum Taken {
 /// Takes all of the request's locks.
 ///
 /// # Errors
-/// The store cannot be used; nothing was taken.
+/// A usage error, or the store cannot be used; nothing was taken.
 pub fn take(
     store: &mut dyn Store,
     request: &Request,
@@ -38,8 +41,14 @@ pub fn take(
 ) -> Result<Taken> {
     let began = Instant::now();
     let patience = how.patience();
+    let deadline = match patience {
+        Patience::None => Some(began),
+        Patience::AtMost(limit) => Some(began + limit),
+        Patience::Forever => None,
+    };
+    let mut watches = None;
     loop {
-        let others = match store.acquire(request, keeping)? {
+        let others = match store.acquire(request, keeping, patience != Patience::None)? {
             Answer::Granted(lease) => {
                 explain(common, || {
                     format!(
@@ -51,26 +60,100 @@ pub fn take(
                 });
                 return Ok(Taken::Granted(lease));
             }
-            Answer::Busy(others) => others,
-        };
-        let left = match patience {
-            Patience::None => Duration::ZERO,
-            Patience::AtMost(limit) => limit.saturating_sub(began.elapsed()),
-            Patience::Forever => Duration::MAX,
-        };
-        if left.is_zero() {
-            if let Some(signal) = pending_end(signals) {
-                return Ok(Taken::Not(Exit::Signal(signal), others));
+            Answer::OtherSlots(slots) => return Err(other_slots(request, slots)),
+            Answer::Deadlock(cycle) => {
+                output::say(&output::deadlock(&request.names, &cycle));
+                return Ok(Taken::Not(Exit::Deadlock, cycle));
             }
-            if !common.quiet {
-                say_busy(store, request, &others, patience);
+            Answer::Waiting(obstacle) => {
+                let watches = match &mut watches {
+                    Some(watches) => watches,
+                    none => none.insert(Watches::new(&store.guard_path()).context("cannot wait")?),
+                };
+                let waited = stand_in_line(store, &obstacle, watches, signals, deadline);
+                if let Ok(Waited::LookAgain) = waited {
+                    continue;
+                }
+                store.leave()?;
+                if let Waited::Ended(signal) = waited? {
+                    return Ok(Taken::Not(Exit::Signal(signal), Vec::new()));
+                }
+                store.held(&request.names)?
             }
-            return Ok(Taken::Not(Exit::Busy(how.conflict_exit_code), others));
+            Answer::Busy(others) => {
+                if let Some(signal) = pending_end(signals) {
+                    return Ok(Taken::Not(Exit::Signal(signal), others));
+                }
+                let now = Instant::now();
+                if deadline.is_none_or(|deadline| now < deadline) {
+                    // A store that cannot vouch for waiters has no line; they look in turn.
+                    let again = now + wait::jittered(POLL);
+                    let until = deadline.map_or(again, |deadline| deadline.min(again));
+                    match interruption(signals, until)? {
+                        Some(signal) => return Ok(Taken::Not(Exit::Signal(signal), others)),
+                        None => continue,
+                    }
+                }
+                others
+            }
+        };
+        if !common.quiet {
+            say_busy(store, request, &others, patience);
         }
-        if let Some(signal) =
-            interruption(signals, Instant::now() + left.min(wait::jittered(LOOK)))?
-        {
-            return Ok(Taken::Not(Exit::Signal(signal), others));
+        return Ok(Taken::Not(Exit::Busy(how.conflict_exit_code), others));
+    }
+}
+
+fn other_slots(request: &Request, slots: u32) -> anyhow::Error {
+    let names = output::list(&request.names);
+    Usage(format!(
+        "{names} is in use with --slots {slots}: all who use it must say the same number"
+    ))
+    .into()
+}
+
+/// What ended a stay in the line.
+enum Waited {
+    LookAgain,
+    Ended(Signal),
+    RanOut,
+}
+
+/// Blocks until it is time to look along the line again, or to leave it.
+fn stand_in_line(
+    store: &mut dyn Store,
+    obstacle: &Obstacle,
+    watches: &Watches,
+    signals: &Signals,
+    deadline: Option<Instant>,
+) -> Result<Waited> {
+    for (inode, byte) in &obstacle.bytes {
+        watches.watch(*inode, *byte).context("cannot wait")?;
+    }
+    let again = Instant::now() + obstacle.again.unwrap_or(SLOW_TICK).min(SLOW_TICK);
+    loop {
+        let mut until = deadline.map_or(again, |deadline| deadline.min(again));
+        if obstacle.is_unguarded {
+            until = until.min(Instant::now() + POLL);
+        }
+        match watches.wait(signals, until).context("cannot wait")? {
+            Woken::Byte => return Ok(Waited::LookAgain),
+            Woken::Signal(received) if received.signal == Signal::TSTP => {
+                signals::stop_by(Signal::TSTP);
+            }
+            Woken::Signal(received) if ends(received.signal) => {
+                return Ok(Waited::Ended(received.signal));
+            }
+            Woken::Signal(_) => {}
+            Woken::Time => {
+                let now = Instant::now();
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    return Ok(Waited::RanOut);
+                }
+                if now >= again || (obstacle.is_unguarded && store.has_changed()?) {
+                    return Ok(Waited::LookAgain);
+                }
+            }
         }
     }
 }

@@ -5,7 +5,9 @@
 
 pub mod sqlite;
 
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,8 +17,26 @@ use crate::lock::{Held, Lease, LockName, Request, Token};
 /// What came of a request for locks.
 pub enum Answer {
     Granted(Lease),
-    /// Held by others, none of whose leases is over. Nothing was taken.
+    /// Held by others, none of whose leases is over, or others stand in line for it. Nothing was taken.
     Busy(Vec<Held>),
+    /// The request stands in the line. Ask again when the obstacle has changed.
+    Waiting(Obstacle),
+    /// To wait would be for ever: the first of these is in the way, each waits for the next, and the last encloses
+    /// the request. It does not stand in the line.
+    Deadlock(Vec<Held>),
+    /// The lock is in use with this other number of slots. Nothing was taken.
+    OtherSlots(u32),
+}
+
+/// What a request in the line has to wait for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Bytes of the guard file with this inode: when one of them is free it is time to look again.
+    pub bytes: Vec<(u64, i64)>,
+    /// Nothing but a change in the store will tell, for the one ahead has no guard.
+    pub is_unguarded: bool,
+    /// When to look again in any case, such as at the end of a time to live.
+    pub again: Option<Duration>,
 }
 
 /// What came of showing a token.
@@ -62,11 +82,27 @@ pub trait Store {
     /// Whether the kernel vouches for leases held by [`Keeping::Supervised`]; if not, time alone does.
     fn vouches(&self) -> bool;
 
-    /// One try at all of the names.
+    /// Takes all of the names; or, if the request `waits`, puts it into the line. Called again, it looks along the
+    /// line from the place that the request has there.
     ///
     /// # Errors
     /// The store cannot be used; nothing was taken.
-    fn acquire(&mut self, request: &Request, keeping: Keeping) -> Result<Answer>;
+    fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer>;
+
+    /// Leaves the line.
+    ///
+    /// # Errors
+    /// The store could not be told. Whoever looks along the line finds the place empty all the same.
+    fn leave(&mut self) -> Result<()>;
+
+    /// Whether anybody has written since this was last asked.
+    ///
+    /// # Errors
+    /// It could not be told.
+    fn has_changed(&mut self) -> Result<bool>;
+
+    /// The file of whose bytes an [`Obstacle`] speaks.
+    fn guard_path(&self) -> PathBuf;
 
     /// The descriptor that a supervised lease's job must inherit.
     fn tree(&self) -> Option<BorrowedFd<'_>>;
@@ -89,6 +125,12 @@ pub trait Store {
     /// # Errors
     /// The store cannot be used.
     fn held_by(&mut self, token: &Token) -> Result<Option<Held>>;
+
+    /// How many stand in line for each lock.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn waiting(&mut self) -> Result<HashMap<LockName, usize>>;
 
     /// The leases that live, of these locks or of all.
     ///

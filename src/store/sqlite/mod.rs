@@ -7,6 +7,7 @@ mod connection;
 mod file;
 mod ticket;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
@@ -22,12 +23,12 @@ use rustix::fs::Access as Permission;
 pub use self::connection::Durability;
 use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
-use self::ticket::{Rules, Ticket};
-use super::{Answer, Keeping, Look, Shown, Store};
+use self::ticket::{Found, Grant, Rules, Ticket};
+use super::{Answer, Keeping, Look, Obstacle, Shown, Store};
 use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
 use crate::guard::{Guard, Hold};
-use crate::lock::{GuardMark, Held, Lease, LockName, Request, Standing, Token};
+use crate::lock::{GuardMark, Held, Lease, LockName, Request, Token};
 use crate::signals::NoStops;
 use crate::wait;
 
@@ -71,8 +72,19 @@ pub struct SqliteStore {
     clock: Clock,
     patience: Deadline,
     hold: Option<Hold>,
+    /// Where the own request stands in the line, and the token of its ticket.
+    place: Option<(i64, Token)>,
     /// SQLite's `data_version` when the own lease's row was last read.
     seen_version: Option<i64>,
+}
+
+/// What came of looking along the line, as it was committed.
+enum Entry {
+    Granted(Lease),
+    Busy(Vec<Held>),
+    Waiting(i64, Obstacle),
+    Deadlock(Vec<Held>),
+    OtherSlots(u32),
 }
 
 /// Opens the database at `named`, or the default one. None: there is none yet, where that is an answer and not a
@@ -188,6 +200,7 @@ impl SqliteStore {
             clock,
             patience,
             hold: None,
+            place: None,
             seen_version: None,
         };
         if purpose != Purpose::Look {
@@ -328,7 +341,7 @@ impl SqliteStore {
                 return Ok(());
             };
             let from = rand::random_range(first..=last);
-            let tickets = ticket::some_held(transaction, from, SWEEP)?;
+            let tickets = ticket::some(transaction, from, SWEEP)?;
             for ticket in tickets {
                 if rules.standing(&ticket)?.is_over() {
                     ticket::delete(transaction, ticket.id)?;
@@ -338,27 +351,113 @@ impl SqliteStore {
         })
     }
 
-    /// Grants a request, unless what was opened is not what the paths lead to any more. That is asked with the write
-    /// lock had, and after the guard's bytes were locked: whoever makes a new database has either seen those bytes,
-    /// and waits, or had put his file in place before.
-    fn grant(
+    /// Grants a request, or puts it into the line, unless what was opened is not what the paths lead to any more. That
+    /// is asked with the write lock had, and after the guard's bytes were locked: whoever makes a new database has
+    /// either seen those bytes, and waits, or had put his file in place before.
+    fn enter(
         &mut self,
         request: &Request,
         token: &Token,
         mark: Option<GuardMark>,
-    ) -> Result<Option<Answer>> {
+        keeping: Keeping,
+        waits: bool,
+    ) -> Result<Option<Entry>> {
         let (path, identity) = (self.path.clone(), self.identity);
+        let place = self.place.map(|(id, _)| id);
         self.write(PATIENCE, |transaction, rules| {
             let is_in_place =
                 file::is_in_place(&path, identity)? && !rules.guard.is_some_and(Guard::is_replaced);
             if !is_in_place {
                 return Ok(None);
             }
-            ticket::grant(transaction, rules, request, token, mark).map(Some)
+            let enclosing = match &request.enclosing {
+                Some(token) => ticket::by_token(transaction, token)?.map(|ticket| ticket.id),
+                None => None,
+            };
+            let at = place.map_or_else(|| ticket::end_of_line(transaction), Ok)?;
+            let (by, obstacle) = match ticket::look_ahead(transaction, rules, request, at)? {
+                Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
+                Found::Free { slot } => {
+                    let mark = mark.filter(|_| keeping == Keeping::Supervised);
+                    let how = Grant {
+                        place,
+                        slot,
+                        mark,
+                        enclosing,
+                    };
+                    let lease = ticket::grant(transaction, rules, request, token, &how)?;
+                    // Without its row the place was lost: whoever removed it, nothing was taken.
+                    return Ok(lease.map(Entry::Granted));
+                }
+                Found::Blocked { by, obstacle } => (by, obstacle),
+            };
+            let shown = |tickets: Vec<Ticket>| -> Result<Vec<Held>> {
+                let show = |ticket: Ticket| {
+                    let standing = rules.standing(&ticket)?;
+                    ticket.into_held(transaction, rules, standing)
+                };
+                tickets.into_iter().map(show).collect()
+            };
+            let Some(mark) = mark.filter(|_| waits) else {
+                return Ok(Some(Entry::Busy(shown(by)?)));
+            };
+            if place.is_some() {
+                return Ok(Some(Entry::Waiting(at, obstacle)));
+            }
+            if let Some(enclosing) = enclosing
+                && let Some(cycle) = ticket::cycle(transaction, rules, enclosing, &by)?
+            {
+                return Ok(Some(Entry::Deadlock(shown(cycle)?)));
+            }
+            let id = ticket::enqueue(transaction, rules, request, token, mark, enclosing)?;
+            Ok(Some(Entry::Waiting(id, obstacle)))
         })
     }
 
-    /// Opens what the path leads to now.
+    /// What follows from an entry that is committed.
+    fn settle(&mut self, entry: Entry, token: Token, keeping: Keeping) -> Answer {
+        if !matches!(entry, Entry::Waiting(..)) {
+            self.place = None;
+        }
+        match entry {
+            Entry::Granted(lease) => {
+                // Only now may whoever waits for this place wake, and find the grant.
+                match keeping {
+                    Keeping::Supervised => self.hold.iter().for_each(Hold::enter),
+                    Keeping::Bare => {
+                        self.hold = None;
+                        self.tidy();
+                    }
+                }
+                Answer::Granted(lease)
+            }
+            Entry::Waiting(id, obstacle) => {
+                self.place = Some((id, token));
+                Answer::Waiting(obstacle)
+            }
+            Entry::Busy(others) => {
+                self.hold = None;
+                Answer::Busy(others)
+            }
+            Entry::Deadlock(cycle) => {
+                self.hold = None;
+                Answer::Deadlock(cycle)
+            }
+            Entry::OtherSlots(slots) => {
+                self.hold = None;
+                Answer::OtherSlots(slots)
+            }
+        }
+    }
+
+    fn data_version(&self) -> rusqlite::Result<i64> {
+        self.connection
+            .prepare_cached("pragma data_version")?
+            .query_row([], |row| row.get(0))
+    }
+
+    /// Opens what the path leads to now. The place in the line is lost: it was in a file that is gone, or was vouched
+    /// for by one.
     fn reopen(&mut self) -> Result<()> {
         // The old connection goes first: if only the guard was replaced, the database is the same file, and looking
         // at its header would drop the locks that this process still has on it.
@@ -376,10 +475,11 @@ impl SqliteStore {
         let hold = guard.hold()?.without_tree();
         let mark = hold.mark();
         self.write(SHORT_PATIENCE, |transaction, _| {
-            let sql = "update ticket set guard_inode = ?1, supervisor_byte = ?2, tree_byte = null where id = ?3 and token = ?4";
-            transaction.execute(sql, params![ticket::inode_to_sql(mark.inode), mark.supervisor, lease.id, lease.token.as_bytes()])?;
+            let sql = "update ticket set guard_inode = ?1, supervisor_byte = ?2, waiting_byte = ?5, tree_byte = null where id = ?3 and token = ?4";
+            transaction.execute(sql, params![ticket::inode_to_sql(mark.inode), mark.supervisor, lease.id, lease.token.as_bytes(), mark.waiting])?;
             Ok(())
         })?;
+        hold.enter();
         self.guard = Some(guard);
         self.hold = Some(hold);
         Ok(())
@@ -393,11 +493,7 @@ impl SqliteStore {
         self.patience.set(PATIENCE);
         let why = || format!("cannot read {}", self.path.display());
         let transaction = self.connection.unchecked_transaction().with_context(why)?;
-        let rules = Rules {
-            clock: &self.clock,
-            now: self.clock.now(),
-            guard: self.guard.as_ref().filter(|_| self.vouches),
-        };
+        let rules = self.rules();
         let mut held = Vec::new();
         for ticket in find(&transaction).with_context(why)? {
             let standing = rules.standing(&ticket)?;
@@ -407,6 +503,14 @@ impl SqliteStore {
             }
         }
         Ok(held)
+    }
+
+    fn rules(&self) -> Rules<'_> {
+        Rules {
+            clock: &self.clock,
+            now: self.clock.now(),
+            guard: self.guard.as_ref().filter(|_| self.vouches),
+        }
     }
 
     /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction.
@@ -425,7 +529,7 @@ impl SqliteStore {
             if standing.is_over() {
                 return Ok(Shown::NotHeld);
             }
-            let guarded = ticket.mark.is_some();
+            let guarded = ticket.terms.mark.is_some();
             let held = ticket.clone().into_held(transaction, rules, standing)?;
             if !names.is_empty() && names != held.names {
                 // Nobody's lease on what was named, or one's own but not the whole of it.
@@ -461,35 +565,33 @@ impl Store for SqliteStore {
         self.vouches
     }
 
-    fn acquire(&mut self, request: &Request, keeping: Keeping) -> Result<Answer> {
-        let token = Token::draw().context("cannot draw a token")?;
+    fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let guard = self
-                .guard
-                .as_ref()
-                .filter(|_| self.vouches && keeping == Keeping::Supervised);
-            // From before the ticket is committed.
-            let hold = match guard.map(Guard::hold).transpose() {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => None,
-                other => other.with_context(|| {
-                    format!("cannot lock {}", Guard::path_for(&self.path).display())
-                })?,
+            let token = match self.place {
+                Some((_, token)) => token,
+                None => Token::draw().context("cannot draw a token")?,
             };
-            let is_stale = guard.is_some() && hold.is_none();
-            let answer = if is_stale {
+            let needs_hold = self.vouches && (waits || keeping == Keeping::Supervised);
+            let mut is_stale = false;
+            if needs_hold && self.hold.is_none() {
+                // From before the ticket is committed.
+                self.hold = match self.guard.as_ref().map(Guard::hold).transpose() {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => None,
+                    other => other.with_context(|| {
+                        format!("cannot lock {}", Guard::path_for(&self.path).display())
+                    })?,
+                };
+                is_stale = self.hold.is_none();
+            }
+            let mark = self.hold.as_ref().map(Hold::mark);
+            let entry = if is_stale {
                 None
             } else {
-                self.grant(request, &token, hold.as_ref().map(Hold::mark))?
+                self.enter(request, &token, mark, keeping, waits && self.vouches)?
             };
-            if let Some(answer) = answer {
-                if matches!(answer, Answer::Granted(_)) {
-                    self.hold = hold;
-                }
-                if keeping == Keeping::Bare {
-                    self.tidy();
-                }
-                return Ok(answer);
+            if let Some(entry) = entry {
+                return Ok(self.settle(entry, token, keeping));
             }
             if Instant::now() > deadline {
                 let path = self.path.display();
@@ -500,16 +602,37 @@ impl Store for SqliteStore {
         }
     }
 
+    fn leave(&mut self) -> Result<()> {
+        let Some((id, token)) = self.place.take() else {
+            return Ok(());
+        };
+        let left = self.write(PATIENCE, |transaction, _| {
+            let sql = "delete from ticket where id = ?1 and token = ?2 and state = 'waiting'";
+            transaction.execute(sql, params![id, token.as_bytes()])?;
+            Ok(())
+        });
+        self.hold = None;
+        left
+    }
+
+    fn has_changed(&mut self) -> Result<bool> {
+        self.patience.set(SHORT_PATIENCE);
+        let version = self.data_version()?;
+        Ok(self.seen_version.replace(version) != Some(version))
+    }
+
+    fn guard_path(&self) -> PathBuf {
+        Guard::path_for(&self.path)
+    }
+
     fn tree(&self) -> Option<BorrowedFd<'_>> {
         self.hold.as_ref().map(Hold::tree)
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
-        let shown = self.with_token(token, names, false, |transaction, _, ticket| {
-            Ok(transaction.execute(
-                "delete from ticket where id = ?1 and token = ?2 and state = 'held'",
-                params![ticket.id, token.as_bytes()],
-            )?)
+        let shown = self.with_token(token, names, false, |transaction, rules, ticket| {
+            ticket::end(transaction, rules, ticket)?;
+            Ok(1)
         })?;
         self.tidy();
         Ok(shown)
@@ -542,6 +665,14 @@ impl Store for SqliteStore {
         Ok(held.into_iter().next())
     }
 
+    fn waiting(&mut self) -> Result<HashMap<LockName, usize>> {
+        self.patience.set(PATIENCE);
+        let why = || format!("cannot read {}", self.path.display());
+        let transaction = self.connection.unchecked_transaction().with_context(why)?;
+        let rules = self.rules();
+        ticket::waiting(&transaction, &rules).with_context(why)
+    }
+
     fn held(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
         self.read_held(|transaction| match names {
             [] => ticket::all_held(transaction),
@@ -562,8 +693,10 @@ impl Store for SqliteStore {
                 let standing = rules.standing(&ticket)?;
                 if standing.is_over() {
                     ticket::delete(transaction, ticket.id)?;
-                } else if fence.is_none_or(|fence| fence == ticket.fence) {
-                    if at_once || standing == Standing::Leased && ticket.mark.is_none() {
+                } else if fence.is_none_or(|fence| Some(fence) == ticket.fence) {
+                    let is_bare = ticket.terms.mark.is_none();
+                    if at_once || is_bare {
+                        // Forced, it does not rest either.
                         ticket::delete_after(&mut taken, transaction, rules, ticket, standing)?;
                     } else {
                         transaction.execute(
@@ -586,10 +719,7 @@ impl Store for SqliteStore {
             self.take_new_guard(lease)?;
         }
         self.patience.set(SHORT_PATIENCE);
-        let version: i64 = self
-            .connection
-            .prepare_cached("pragma data_version")?
-            .query_row([], |row| row.get(0))?;
+        let version = self.data_version()?;
         if self.seen_version == Some(version) {
             return Ok(Look::Held);
         }
@@ -626,14 +756,16 @@ impl Store for SqliteStore {
     }
 
     fn give_back(&mut self, lease: &Lease) -> Result<bool> {
-        let deleted = self.write(PATIENCE, |transaction, _| {
-            let mut statement =
-                transaction.prepare_cached("delete from ticket where id = ?1 and token = ?2")?;
-            Ok(statement.execute(params![lease.id, lease.token.as_bytes()])?)
+        let ended = self.write(PATIENCE, |transaction, rules| {
+            let Some(ticket) = ticket::by_token(transaction, &lease.token)? else {
+                return Ok(false);
+            };
+            ticket::end(transaction, rules, &ticket)?;
+            Ok(true)
         });
         // After the row is gone; and if it could not be deleted, the lock is free by this all the same.
         self.hold = None;
-        deleted.map(|rows| rows == 1)
+        ended
     }
 
     fn tidy(&mut self) -> bool {

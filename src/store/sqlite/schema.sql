@@ -56,3 +56,5 @@ create table claim (
 ) strict, without rowid;
 
 create index claim_by_ticket on claim (ticket);
+
+create index ticket_by_enclosing on ticket (enclosing) where enclosing is not null;

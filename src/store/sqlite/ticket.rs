@@ -1,5 +1,7 @@
 //! Tickets as rows: reading them, and the statements that change them. All of it happens inside a transaction that
-//! the caller began.
+//! the caller began. The rules of the line are those of `line`; here it is walked.
+
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result};
 use rusqlite::{OptionalExtension, Row, Transaction, named_params, params};
@@ -7,9 +9,12 @@ use rusqlite::{OptionalExtension, Row, Transaction, named_params, params};
 use crate::clock::{Clock, Now};
 use crate::duration::{from_millis, millis};
 use crate::guard::Guard;
-use crate::lock::{Expiry, GuardMark, Held, Holder, Lease, LockName, Request, Standing, Token};
-use crate::standing::standing;
-use crate::store::Answer;
+use crate::line::{self, Way};
+use crate::lock::{
+    Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Request, Standing, Terms, Token,
+};
+use crate::standing::{standing, stands_in_line};
+use crate::store::Obstacle;
 
 /// By how much the counter jumps when a boot has ended, since a power failure may take the last commits with it.
 /// No WAL of the size that is let grow holds as many grants.
@@ -24,65 +29,104 @@ pub struct Rules<'a> {
 
 impl Rules<'_> {
     pub fn standing(&self, ticket: &Ticket) -> Result<Standing> {
-        standing(
-            ticket.mark.as_ref(),
-            &ticket.expiry,
-            self.clock,
-            self.now,
-            self.guard,
-        )
-        .context("cannot ask the guard file")
+        let found = if ticket.is_held {
+            standing(&ticket.terms, self.clock, self.now, self.guard)
+        } else {
+            stands_in_line(ticket.terms.mark.as_ref(), self.guard).map(|stands| {
+                if stands {
+                    Standing::Waiting
+                } else {
+                    Standing::Crashed
+                }
+            })
+        };
+        found.context("cannot ask the guard file")
+    }
+
+    /// How long until its time to live passes.
+    fn remaining(&self, expiry: &Expiry) -> std::time::Duration {
+        from_millis(self.clock.remaining(expiry, self.now))
     }
 }
 
-/// A held ticket's row.
-#[derive(Clone)]
+/// A ticket's row.
+#[derive(Clone, Debug)]
 pub struct Ticket {
     pub id: i64,
-    pub fence: i64,
+    pub is_held: bool,
+    pub mode: Mode,
+    pub slot: Option<u32>,
+    pub fence: Option<i64>,
     pub ttl: i64,
-    pub granted_at: i64,
-    pub expiry: Expiry,
-    pub mark: Option<GuardMark>,
+    pub since: i64,
+    pub terms: Terms,
     pub revoked: bool,
+    pub enclosing: Option<i64>,
     pub holder: Holder,
 }
 
 /// The columns that [`Ticket::from_row`] reads, in its order.
 macro_rules! columns {
     () => {
-        "ticket.id, fence, ttl, granted_at, boot_id, expires_boot, expires_wall, guard_inode, supervisor_byte, tree_byte, revoked_by is not null, uid, host, pid, command, directory, note"
+        "ticket.id, state = 'held', mode, slots, slot, fence, ttl, coalesce(granted_at, requested_at),
+         boot_id, expires_boot, coalesce(expires_wall, 0), earliest_end_boot, earliest_end_wall,
+         guard_inode, waiting_byte, supervisor_byte, tree_byte, revoked_by is not null, enclosing,
+         uid, host, pid, command, directory, note"
     };
 }
 
 impl Ticket {
     pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let inode: Option<i64> = row.get(7)?;
-        let supervisor: Option<i64> = row.get(8)?;
-        let tree = row.get(9)?;
+        let mode: String = row.get(2)?;
+        let slots: Option<u32> = row.get(3)?;
+        let boot_id: Option<String> = row.get(8)?;
+        let earliest_end: Option<i64> = row.get(12)?;
+        let inode: Option<i64> = row.get(13)?;
+        let bytes: (Option<i64>, Option<i64>) = (row.get(14)?, row.get(15)?);
+        let tree = row.get(16)?;
+        let mark = inode.zip(bytes.0.zip(bytes.1));
         Ok(Self {
             id: row.get(0)?,
-            fence: row.get(1)?,
-            ttl: row.get(2)?,
-            granted_at: row.get(3)?,
-            expiry: Expiry {
-                boot_id: row.get(4)?,
-                boot: row.get(5)?,
-                wall: row.get(6)?,
+            is_held: row.get(1)?,
+            mode: match (mode.as_str(), slots) {
+                ("shared", _) => Mode::Shared,
+                ("slots", Some(slots)) => Mode::Slots(slots),
+                _ => Mode::Exclusive,
             },
-            mark: inode.zip(supervisor).map(|(inode, supervisor)| GuardMark {
-                inode: inode.cast_unsigned(),
-                supervisor,
-                tree,
-            }),
-            revoked: row.get(10)?,
+            slot: row.get(4)?,
+            fence: row.get(5)?,
+            ttl: row.get(6)?,
+            since: row.get(7)?,
+            terms: Terms {
+                earliest_end: match earliest_end {
+                    Some(wall) => Some(Expiry {
+                        boot_id: boot_id.clone(),
+                        boot: row.get(11)?,
+                        wall,
+                    }),
+                    None => None,
+                },
+                expiry: Expiry {
+                    boot_id,
+                    boot: row.get(9)?,
+                    wall: row.get(10)?,
+                },
+                mark: mark.map(|(inode, (waiting, supervisor))| GuardMark {
+                    inode: inode.cast_unsigned(),
+                    waiting,
+                    supervisor,
+                    tree,
+                }),
+            },
+            revoked: row.get(17)?,
+            enclosing: row.get(18)?,
             holder: Holder {
-                uid: row.get(11)?,
-                host: row.get(12)?,
-                pid: row.get(13)?,
-                command: row.get(14)?,
-                directory: row.get(15)?,
-                note: row.get(16)?,
+                uid: row.get(19)?,
+                host: row.get(20)?,
+                pid: row.get(21)?,
+                command: row.get(22)?,
+                directory: row.get(23)?,
+                note: row.get(24)?,
             },
         })
     }
@@ -93,23 +137,23 @@ impl Ticket {
         rules: &Rules<'_>,
         standing: Standing,
     ) -> Result<Held> {
-        let mut statement =
-            transaction.prepare_cached("select name from claim where ticket = ?1 order by name")?;
-        let names = statement.query_map([self.id], |row| row.get::<_, String>(0))?;
-        let names = names
-            .map(|name| name?.parse().map_err(anyhow::Error::msg))
-            .collect::<Result<_>>()?;
+        let until = match (standing, &self.terms.earliest_end) {
+            (Standing::Resting, Some(end)) => end,
+            _ => &self.terms.expiry,
+        };
         Ok(Held {
             id: self.id,
-            names,
+            names: names(transaction, self.id)?,
+            mode: self.mode,
             fence: self.fence,
-            holder: self.holder,
+            slot: self.slot,
             ttl: from_millis(self.ttl),
-            granted_at: self.granted_at,
-            remaining: from_millis(rules.clock.remaining(&self.expiry, rules.now)),
+            since: self.since,
+            remaining: rules.remaining(until),
             standing,
             revoked: self.revoked,
-            guarded: self.mark.is_some(),
+            guarded: self.terms.mark.is_some(),
+            holder: self.holder,
         })
     }
 }
@@ -117,6 +161,16 @@ impl Ticket {
 /// SQLite's integers are signed; an inode's bits are kept as they are.
 pub fn inode_to_sql(inode: u64) -> i64 {
     inode.cast_signed()
+}
+
+/// The locks of a ticket, in order.
+fn names(transaction: &Transaction<'_>, id: i64) -> Result<Vec<LockName>> {
+    let mut statement =
+        transaction.prepare_cached("select name from claim where ticket = ?1 order by name")?;
+    let names = statement.query_map([id], |row| row.get::<_, String>(0))?;
+    names
+        .map(|name| name?.parse().map_err(anyhow::Error::msg))
+        .collect()
 }
 
 /// Whether the store was last written to in this boot.
@@ -152,7 +206,7 @@ pub fn begin_boot(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<()
     Ok(())
 }
 
-/// The tickets that hold any of these locks, each once.
+/// The tickets that hold any of these locks, each once, in the order of their grants.
 pub fn holding(transaction: &Transaction<'_>, names: &[LockName]) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!("select ", columns!(), " from claim join ticket on ticket.id = claim.ticket where claim.name = ?1 and state = 'held'"))?;
     let mut tickets: Vec<Ticket> = Vec::new();
@@ -164,6 +218,7 @@ pub fn holding(transaction: &Transaction<'_>, names: &[LockName]) -> Result<Vec<
             }
         }
     }
+    tickets.sort_by_key(|ticket| ticket.fence);
     Ok(tickets)
 }
 
@@ -178,12 +233,34 @@ pub fn all_held(transaction: &Transaction<'_>) -> Result<Vec<Ticket>> {
         .collect::<rusqlite::Result<_>>()?)
 }
 
-/// At most `most` held tickets, from a number on and then around from the first.
-pub fn some_held(transaction: &Transaction<'_>, from: i64, most: i64) -> Result<Vec<Ticket>> {
+/// How many tickets stand in the line for each lock.
+pub fn waiting(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+) -> Result<HashMap<LockName, usize>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
-        " from ticket where id >= ?1 and id < ?2 and state = 'held' order by id limit ?3"
+        " from ticket where state = 'waiting'"
+    ))?;
+    let mut counts = HashMap::new();
+    for ticket in statement.query_map([], Ticket::from_row)? {
+        let ticket = ticket?;
+        if !rules.standing(&ticket)?.is_over() {
+            for name in names(transaction, ticket.id)? {
+                *counts.entry(name).or_insert(0) += 1;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// At most `most` tickets, from a number on and then around from the first.
+pub fn some(transaction: &Transaction<'_>, from: i64, most: i64) -> Result<Vec<Ticket>> {
+    let mut statement = transaction.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from ticket where id >= ?1 and id < ?2 order by id limit ?3"
     ))?;
     let mut tickets: Vec<Ticket> = Vec::new();
     for (first, end) in [(from, i64::MAX), (0, from)] {
@@ -210,6 +287,27 @@ pub fn delete(transaction: &Transaction<'_>, id: i64) -> Result<()> {
     transaction
         .prepare_cached("delete from ticket where id = ?1")?
         .execute([id])?;
+    Ok(())
+}
+
+/// Ends a held ticket, whoever's it is: deletes it, or leaves it to rest until its `--at-least` has passed.
+pub fn end(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket) -> Result<()> {
+    let rests = ticket
+        .terms
+        .earliest_end
+        .as_ref()
+        .is_some_and(|end| rules.clock.remaining(end, rules.now) > 0);
+    if !rests {
+        return delete(transaction, ticket.id);
+    }
+    // Nobody's any more: no token shows it, no process vouches for it.
+    transaction
+        .prepare_cached(
+            "update ticket set token = randomblob(16), expires_boot = 0, expires_wall = 0,
+               guard_inode = null, waiting_byte = null, supervisor_byte = null, tree_byte = null
+             where id = ?1",
+        )?
+        .execute([ticket.id])?;
     Ok(())
 }
 
@@ -246,50 +344,321 @@ pub fn renew(
     ])?)
 }
 
-/// Grants all of the names, or says who holds them. Leases that are over make way.
-pub fn grant(
+/// What stands in a request's way.
+pub enum Found {
+    Free {
+        slot: Option<u32>,
+    },
+    Blocked {
+        by: Vec<Ticket>,
+        obstacle: Obstacle,
+    },
+    /// The lock is in use with another number of slots.
+    OtherSlots(u32),
+}
+
+/// Looks along the line, from a place in it to its head, on each of the names. The dead that are met are removed.
+pub fn look_ahead(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    request: &Request,
+    place: i64,
+) -> Result<Found> {
+    let mut blocking: Vec<(Ticket, Standing)> = Vec::new();
+    let mut slot = None;
+    for name in &request.names {
+        let mut dead = Vec::new();
+        let mut slots_taken = Vec::new();
+        let way = {
+            let mut statement = transaction.prepare_cached(concat!(
+                "select ",
+                columns!(),
+                " from claim join ticket on ticket.id = claim.ticket
+                 where claim.name = ?1 and claim.ticket < ?2 order by claim.ticket desc"
+            ))?;
+            let rows = statement.query_map(params![name.as_str(), place], Ticket::from_row)?;
+            let mut other_slots = None;
+            let ahead = rows.filter_map(|row| {
+                let found = row.map_err(anyhow::Error::from).and_then(|ticket| {
+                    let standing = rules.standing(&ticket)?;
+                    Ok((ticket, standing))
+                });
+                match found {
+                    Ok((ticket, standing)) if standing.is_over() => {
+                        dead.push(ticket.id);
+                        None
+                    }
+                    Ok((ticket, standing)) => {
+                        match (request.mode, ticket.mode) {
+                            (Mode::Slots(mine), Mode::Slots(other)) if mine != other => {
+                                other_slots = Some(other);
+                            }
+                            _ => slots_taken.extend(ticket.slot),
+                        }
+                        Some(Ok((ticket.mode, (ticket, standing))))
+                    }
+                    Err(error) => Some(Err(error)),
+                }
+            });
+            let way = line::way(request.mode, ahead)?;
+            if let Some(other) = other_slots {
+                return Ok(Found::OtherSlots(other));
+            }
+            way
+        };
+        for id in dead {
+            delete(transaction, id)?;
+        }
+        match way {
+            Way::Free => {
+                if matches!(request.mode, Mode::Slots(_)) {
+                    slot = Some(line::smallest_free(&slots_taken));
+                }
+            }
+            Way::Behind(found) => blocking.push(found),
+            Way::Full(found) => blocking.extend(found),
+        }
+    }
+    if blocking.is_empty() {
+        return Ok(Found::Free { slot });
+    }
+    let obstacle = obstacle(transaction, rules, request, place, &blocking)?;
+    let by = blocking.into_iter().map(|(ticket, _)| ticket).collect();
+    Ok(Found::Blocked { by, obstacle })
+}
+
+/// How to wait for one of `blocking` to be gone, so that nobody is woken who cannot go on.
+fn obstacle(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    request: &Request,
+    place: i64,
+    blocking: &[(Ticket, Standing)],
+) -> Result<Obstacle> {
+    let mut obstacle = Obstacle::default();
+    let is_slots = matches!(request.mode, Mode::Slots(_));
+    let alike = |ticket: &Ticket| is_slots && ticket.mode == request.mode;
+    // The nearest of them. Where it is not alone in the way, the others are looked at when it is gone.
+    let Some((nearest, standing)) = blocking.iter().max_by_key(|(ticket, _)| ticket.id) else {
+        return Ok(obstacle);
+    };
+    let byte = |ticket: &Ticket, which: fn(&GuardMark) -> Option<i64>| {
+        let mark = ticket.terms.mark.as_ref()?;
+        Some((mark.inode, which(mark)?))
+    };
+    if *standing == Standing::Waiting {
+        // Behind a slots waiter of the same kind: whether it enters or gives up, it is our turn to look. Behind any
+        // other: until it is gone, granted or not.
+        let which: fn(&GuardMark) -> Option<i64> = if alike(nearest) {
+            |mark| Some(mark.waiting)
+        } else {
+            |mark| Some(mark.supervisor)
+        };
+        obstacle.bytes.extend(byte(nearest, which));
+        return Ok(obstacle);
+    }
+    // The holders are next. One of the line watches them all, where any one may open the way.
+    if let Some(ahead) = nearest_waiting(transaction, rules, &request.names, place)? {
+        obstacle
+            .bytes
+            .extend(byte(&ahead, |mark| Some(mark.waiting)));
+        return Ok(obstacle);
+    }
+    for (ticket, standing) in blocking {
+        if ticket.id != nearest.id && !alike(ticket) {
+            continue;
+        }
+        let mut until = |expiry: &Expiry| {
+            let left = rules.remaining(expiry);
+            obstacle.again = Some(obstacle.again.map_or(left, |again| again.min(left)));
+        };
+        match standing {
+            Standing::Supervised => obstacle
+                .bytes
+                .extend(byte(ticket, |mark| Some(mark.supervisor))),
+            Standing::Orphaned => {
+                until(&ticket.terms.expiry);
+                obstacle.bytes.extend(byte(ticket, |mark| mark.tree));
+            }
+            Standing::Resting => ticket.terms.earliest_end.iter().for_each(until),
+            _ => {
+                until(&ticket.terms.expiry);
+                obstacle.is_unguarded = true;
+            }
+        }
+    }
+    Ok(obstacle)
+}
+
+/// The nearest living waiter ahead of a place, on any of the names.
+fn nearest_waiting(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    names: &[LockName],
+    place: i64,
+) -> Result<Option<Ticket>> {
+    let mut statement = transaction.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from claim join ticket on ticket.id = claim.ticket
+         where claim.name = ?1 and claim.ticket < ?2 and state = 'waiting' order by claim.ticket desc"
+    ))?;
+    let mut nearest: Option<Ticket> = None;
+    for name in names {
+        for ticket in statement.query_map(params![name.as_str(), place], Ticket::from_row)? {
+            let ticket = ticket?;
+            if rules.standing(&ticket)? == Standing::Waiting {
+                if nearest.as_ref().is_none_or(|known| known.id < ticket.id) {
+                    nearest = Some(ticket);
+                }
+                break;
+            }
+        }
+    }
+    Ok(nearest)
+}
+
+/// The cycle that would be closed if a ticket inside of the lease `enclosing` waited for these: from the first of
+/// them to a lease that encloses it. A waiter waits for whoever conflicts ahead of it; a holder, for what is asked
+/// for or held inside of it.
+pub fn cycle(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    enclosing: i64,
+    blocking: &[Ticket],
+) -> Result<Option<Vec<Ticket>>> {
+    let mut enclosers = HashSet::new();
+    let mut next = Some(enclosing);
+    while let Some(id) = next {
+        if !enclosers.insert(id) {
+            break;
+        }
+        next = by_id(transaction, id)?.and_then(|ticket| ticket.enclosing);
+    }
+    let mut seen = HashSet::new();
+    let mut paths: Vec<Vec<Ticket>> = blocking.iter().map(|ticket| vec![ticket.clone()]).collect();
+    while let Some(path) = paths.pop() {
+        let last = path.last().expect("no path is empty");
+        if enclosers.contains(&last.id) {
+            return Ok(Some(path));
+        }
+        if !seen.insert(last.id) {
+            continue;
+        }
+        let waits_for = if last.is_held {
+            enclosed(transaction, last.id)?
+        } else {
+            ahead_of(transaction, last)?
+        };
+        for ticket in waits_for {
+            if !rules.standing(&ticket)?.is_over() {
+                paths.push(path.iter().cloned().chain([ticket]).collect());
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn by_id(transaction: &Transaction<'_>, id: i64) -> Result<Option<Ticket>> {
+    let mut statement =
+        transaction.prepare_cached(concat!("select ", columns!(), " from ticket where id = ?1"))?;
+    Ok(statement.query_row([id], Ticket::from_row).optional()?)
+}
+
+fn enclosed(transaction: &Transaction<'_>, id: i64) -> Result<Vec<Ticket>> {
+    let mut statement = transaction.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from ticket where enclosing = ?1"
+    ))?;
+    let tickets = statement.query_map([id], Ticket::from_row)?;
+    Ok(tickets.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Whoever is ahead of a waiting ticket and conflicts with it.
+fn ahead_of(transaction: &Transaction<'_>, ticket: &Ticket) -> Result<Vec<Ticket>> {
+    let mut statement = transaction.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from claim join ticket on ticket.id = claim.ticket
+         where claim.ticket < ?1 and claim.name in (select name from claim where ticket = ?1)"
+    ))?;
+    let tickets = statement.query_map([ticket.id], Ticket::from_row)?;
+    let mut tickets = tickets.collect::<rusqlite::Result<Vec<_>>>()?;
+    tickets.retain(|other| line::relation(ticket.mode, other.mode) != line::Relation::Compatible);
+    Ok(tickets)
+}
+
+/// The next number of the one counter.
+pub fn draw_number(transaction: &Transaction<'_>) -> Result<i64> {
+    let mut statement =
+        transaction.prepare_cached("update store set serial = serial + 1 returning serial")?;
+    Ok(statement.query_row([], |row| row.get(0))?)
+}
+
+/// The number that the next ticket would draw: a place behind everybody.
+pub fn end_of_line(transaction: &Transaction<'_>) -> Result<i64> {
+    let mut statement = transaction.prepare_cached("select serial + 1 from store")?;
+    Ok(statement.query_row([], |row| row.get(0))?)
+}
+
+/// Puts a request into the line, at its end.
+pub fn enqueue(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
     token: &Token,
+    mark: GuardMark,
+    enclosing: Option<i64>,
+) -> Result<i64> {
+    let id = draw_number(transaction)?;
+    insert(
+        transaction,
+        rules,
+        request,
+        token,
+        id,
+        Some(mark),
+        enclosing,
+    )?;
+    Ok(id)
+}
+
+fn insert(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    request: &Request,
+    token: &Token,
+    id: i64,
     mark: Option<GuardMark>,
-) -> Result<Answer> {
-    let mut others = Vec::new();
-    for ticket in holding(transaction, &request.names)? {
-        let standing = rules.standing(&ticket)?;
-        if standing.is_over() {
-            delete(transaction, ticket.id)?;
-        } else {
-            others.push(ticket.into_held(transaction, rules, standing)?);
-        }
-    }
-    if !others.is_empty() {
-        return Ok(Answer::Busy(others));
-    }
-    let fence: i64 = transaction
-        .prepare_cached("update store set serial = serial + 1 returning serial")?
-        .query_row([], |row| row.get(0))?;
-    let ttl = millis(request.ttl);
-    let expiry = rules.clock.after(rules.now, ttl);
+    enclosing: Option<i64>,
+) -> Result<()> {
+    let (mode, slots) = match request.mode {
+        Mode::Exclusive => ("exclusive", None),
+        Mode::Shared => ("shared", None),
+        Mode::Slots(slots) => ("slots", Some(slots)),
+    };
     let holder = &request.holder;
     transaction
         .prepare_cached(
-            "insert into ticket (id, token, state, mode, fence, ttl, requested_at, granted_at, boot_id, expires_boot, expires_wall,
-               guard_inode, supervisor_byte, tree_byte, uid, host, pid, command, directory, note)
-             values (:id, :token, 'held', 'exclusive', :id, :ttl, :now, :now, :boot_id, :boot, :wall,
-               :inode, :supervisor, :tree, :uid, :host, :pid, :command, :directory, :note)",
+            "insert into ticket (id, token, state, mode, slots, ttl, at_least, requested_at,
+               guard_inode, waiting_byte, supervisor_byte, tree_byte, enclosing, uid, host, pid, command, directory, note)
+             values (:id, :token, 'waiting', :mode, :slots, :ttl, :at_least, :now,
+               :inode, :waiting, :supervisor, :tree, :enclosing, :uid, :host, :pid, :command, :directory, :note)",
         )?
         .execute(named_params! {
-            ":id": fence,
+            ":id": id,
             ":token": token.as_bytes(),
-            ":ttl": ttl,
+            ":mode": mode,
+            ":slots": slots,
+            ":ttl": millis(request.ttl),
+            ":at_least": millis(request.at_least),
             ":now": rules.now.wall,
-            ":boot_id": expiry.boot_id,
-            ":boot": expiry.boot,
-            ":wall": expiry.wall,
             ":inode": mark.map(|mark| inode_to_sql(mark.inode)),
+            ":waiting": mark.map(|mark| mark.waiting),
             ":supervisor": mark.map(|mark| mark.supervisor),
             ":tree": mark.and_then(|mark| mark.tree),
+            ":enclosing": enclosing,
             ":uid": holder.uid,
             ":host": holder.host,
             ":pid": holder.pid,
@@ -300,13 +669,76 @@ pub fn grant(
     let mut claim =
         transaction.prepare_cached("insert into claim (name, ticket) values (?1, ?2)")?;
     for name in &request.names {
-        claim.execute(params![name.as_str(), fence])?;
+        claim.execute(params![name.as_str(), id])?;
     }
-    Ok(Answer::Granted(Lease {
-        id: fence,
+    Ok(())
+}
+
+/// Grants a request that found its way free: the ticket that waits at `place`, or a new one. A bare lease keeps no
+/// mark: its holder's process is not this one.
+pub fn grant(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    request: &Request,
+    token: &Token,
+    grant: &Grant,
+) -> Result<Option<Lease>> {
+    let fence = draw_number(transaction)?;
+    let id = grant.place.unwrap_or(fence);
+    if grant.place.is_none() {
+        insert(
+            transaction,
+            rules,
+            request,
+            token,
+            id,
+            grant.mark,
+            grant.enclosing,
+        )?;
+    }
+    let ttl = millis(request.ttl);
+    let expiry = rules.clock.after(rules.now, ttl);
+    let at_least = (!request.at_least.is_zero())
+        .then(|| rules.clock.after(rules.now, millis(request.at_least)));
+    let granted = transaction
+        .prepare_cached(
+            "update ticket set state = 'held', fence = :fence, slot = :slot, granted_at = :now, boot_id = :boot_id,
+               expires_boot = :boot, expires_wall = :wall, earliest_end_boot = :end_boot, earliest_end_wall = :end_wall,
+               guard_inode = :inode, waiting_byte = :waiting, supervisor_byte = :supervisor, tree_byte = :tree
+             where id = :id and token = :token and state = 'waiting'",
+        )?
+        .execute(named_params! {
+            ":id": id,
+            ":token": token.as_bytes(),
+            ":fence": fence,
+            ":slot": grant.slot,
+            ":now": rules.now.wall,
+            ":boot_id": expiry.boot_id,
+            ":boot": expiry.boot,
+            ":wall": expiry.wall,
+            ":end_boot": at_least.as_ref().and_then(|end| end.boot),
+            ":end_wall": at_least.as_ref().map(|end| end.wall),
+            ":inode": grant.mark.map(|mark| inode_to_sql(mark.inode)),
+            ":waiting": grant.mark.map(|mark| mark.waiting),
+            ":supervisor": grant.mark.map(|mark| mark.supervisor),
+            ":tree": grant.mark.and_then(|mark| mark.tree),
+        })?;
+    Ok((granted == 1).then(|| Lease {
+        id,
         names: request.names.clone(),
         token: *token,
         fence,
         ttl: request.ttl,
+        slot: grant.slot,
     }))
+}
+
+/// How a request is granted.
+pub struct Grant {
+    /// The waiting ticket's number, for one that stood in the line.
+    pub place: Option<i64>,
+    pub slot: Option<u32>,
+    /// What vouches for the lease from now on; none for a bare one.
+    pub mark: Option<GuardMark>,
+    pub enclosing: Option<i64>,
 }
