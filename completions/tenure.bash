@@ -77,7 +77,7 @@ _tenure() {
             return 0
             ;;
         tenure__subcmd__acquire)
-            opts="-w -n -e -x -E -q -v -h -V --ttl --timeout --wait --nonblock --nb --no-wait --exclusive --conflict-exit-code --note --json --db --quiet --verbose --help --version"
+            opts="-w -n -s -e -x -E -q -v -h -V --ttl --timeout --wait --nonblock --nb --no-wait --shared --slots --at-least --exclusive --conflict-exit-code --note --fd --shell --json --db --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -99,6 +99,14 @@ _tenure() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --slots)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --at-least)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --conflict-exit-code)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -108,6 +116,10 @@ _tenure() {
                     return 0
                     ;;
                 --note)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -247,13 +259,17 @@ _tenure() {
             return 0
             ;;
         tenure__subcmd__release)
-            opts="-q -v -h -V --token --force --now --if-fence --json --db --quiet --verbose --help --version"
+            opts="-q -v -h -V --token --force --fd --now --if-fence --json --db --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --token)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -273,7 +289,7 @@ _tenure() {
             return 0
             ;;
         tenure__subcmd__run)
-            opts="-w -n -e -x -E -k -q -v -h -V --ttl --timeout --wait --nonblock --nb --no-wait --exclusive --conflict-exit-code --note --max-time --kill-after --on-lost --db --quiet --verbose --help --version"
+            opts="-w -n -s -e -x -E -k -q -v -h -V --ttl --timeout --wait --nonblock --nb --no-wait --shared --slots --at-least --exclusive --conflict-exit-code --note --max-time --kill-after --on-lost --db --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -292,6 +308,14 @@ _tenure() {
                     return 0
                     ;;
                 -w)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slots)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --at-least)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -125,6 +125,16 @@ pub struct Acquire {
     #[command(flatten)]
     pub taking: Taking,
 
+    /// Tie the lease to your descriptor N: it is held as long as that is open, in whatever process
+    ///
+    /// The descriptor must be open for writing on the guard file, which is the database's path and `-guard`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), allow_negative_numbers = true)]
+    pub fd: Option<i32>,
+
+    /// Print a line for the shell's eval, that exports TENURE_TOKEN and TENURE_FENCE
+    #[arg(long, conflicts_with = "json")]
+    pub shell: bool,
+
     /// Print one JSON object instead of the token alone
     #[arg(long)]
     pub json: bool,
@@ -146,8 +156,7 @@ pub struct Taking {
 
     /// Wait this long for the locks, or `forever`; without it, one try
     ///
-    /// The locks are asked for again and again, some forty times a second; who of several waiters gets them first
-    /// is left to chance. A wait of 0 is one try.
+    /// Waiters stand in a line: first in, first out. A wait of 0 is one try.
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse_patience, allow_negative_numbers = true, conflicts_with = "no_wait")]
     pub wait: Option<Patience>,
 
@@ -216,6 +225,10 @@ pub struct Release {
     /// of the same lease go with those that are named.
     #[arg(long)]
     pub force: bool,
+
+    /// Give back what is tied to your descriptor N; no token is needed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), allow_negative_numbers = true, conflicts_with = "force")]
+    pub fd: Option<i32>,
 
     /// With --force: do not wait until the holder is gone
     ///

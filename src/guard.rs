@@ -182,6 +182,60 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// Locks a new byte by a descriptor that somebody else keeps open: it is held as long as that is, by whatever
+    /// process.
+    ///
+    /// # Errors
+    /// Those of fcntl(2), as when the descriptor is not open for writing, and of the system's random numbers.
+    pub fn tie(&self, fd: BorrowedFd<'_>) -> io::Result<GuardMark> {
+        let byte = draw()?;
+        if !set_lock(fd, libc::F_WRLCK, byte)? {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        // Whoever has the descriptor is supervisor and job in one.
+        Ok(GuardMark {
+            inode: self.inode,
+            waiting: draw()?,
+            supervisor: byte,
+            tree: Some(byte),
+        })
+    }
+
+    /// Whether a byte is locked by this very descriptor.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn is_tied(&self, fd: BorrowedFd<'_>, byte: i64) -> io::Result<bool> {
+        // To its owner a lock is no obstacle; to everybody else it is.
+        Ok(self.is_locked(byte)? && !is_range_locked(fd, byte, 1)?)
+    }
+
+    /// Whether a descriptor is open on this file.
+    pub fn is_open_as(&self, fd: BorrowedFd<'_>) -> bool {
+        let (Ok(own), Ok(other)) = (rustix::fs::fstat(&self.file), rustix::fs::fstat(fd)) else {
+            return false;
+        };
+        (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
+    }
+}
+
+/// Gives back a byte that was locked by [`Guard::tie`].
+pub fn untie(fd: BorrowedFd<'_>, byte: i64) {
+    let _ = set_lock(fd, libc::F_UNLCK, byte);
+}
+
+/// The caller's descriptor of this number, if there is one.
+pub fn inherited(number: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: F_GETFD only asks. What is open was inherited, or is one of our own, which are close-on-exec; neither
+    // is closed while this program runs, and nothing but locks is done by it.
+    unsafe {
+        let flags = libc::fcntl(number, libc::F_GETFD);
+        let is_inherited = flags != -1 && flags & libc::FD_CLOEXEC == 0;
+        is_inherited.then(|| BorrowedFd::borrow_raw(number))
+    }
+}
+
 /// A ticket's locked bytes: for standing in the line, for this process, for its job. Dropping it gives them back, inherited copies included.
 pub struct Hold {
     mark: GuardMark,

@@ -209,6 +209,13 @@ pub struct GuardMark {
     pub tree: Option<i64>,
 }
 
+impl GuardMark {
+    /// Whether it is held by a descriptor that a caller keeps open, and not by a `run`.
+    pub fn is_tied(&self) -> bool {
+        self.tree == Some(self.supervisor)
+    }
+}
+
 /// Why a lease lives, or why it is over. See `guard` for the proof and `store` for the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {

@@ -38,9 +38,9 @@ fn row(exit: Exit) -> (String, &'static str) {
             code,
             "the database cannot be used (missing, not tenure's, damaged, no permission, disk full, locked by another program for 10 s): CMD was not started",
         ),
-        Exit::Busy(_) => (
+        Exit::Busy(_) | Exit::Deadlock => (
             code,
-            "busy: a lock is held by another, or the wait ran out; nothing was taken, CMD was not started; `-E N` puts N in its place",
+            "busy: a lock is held by another, or the wait ran out; nothing was taken, CMD was not started; `-E N` puts N in its place. Also when waiting would be for ever, which `-E` does not touch",
         ),
         Exit::NotHeld => (
             code,
@@ -67,7 +67,7 @@ fn row(exit: Exit) -> (String, &'static str) {
 fn exits_of(verb: &str) -> Vec<Exit> {
     let may_be = |exit: &Exit| match exit {
         Exit::Done | Exit::Usage | Exit::Store => true,
-        Exit::Busy(_) => verb == "acquire",
+        Exit::Busy(_) | Exit::Deadlock => verb == "acquire",
         Exit::NotHeld => verb != "acquire",
         Exit::Signal(_) => matches!(verb, "acquire" | "release"),
         _ => false,

@@ -26,10 +26,14 @@ pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
     let mut store = open(common, Purpose::Take(Durability::Power))?;
     let note = args.taking.note.as_deref();
     let request = request(&args.names, &args.taking, holder::of_caller(note))?;
+    let keeping = args.fd.map_or(Keeping::Bare, Keeping::Tied);
+    if let Some(fault) = args.fd.and_then(|number| store.fault_of(number)) {
+        return Err(Usage(fault).into());
+    }
     let lease = match take(
         &mut store,
         &request,
-        Keeping::Bare,
+        keeping,
         &args.taking,
         &signals,
         common,
@@ -63,10 +67,15 @@ pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
         return Ok(Exit::Signal(signal));
     }
     let text = if args.json {
-        format!("{}\n", as_json(&lease))
+        as_json(&lease).to_string()
+    } else if args.shell {
+        format!(
+            "export TENURE_TOKEN={} TENURE_FENCE={}",
+            lease.token, lease.fence
+        )
     } else {
-        format!("{}\n", lease.token)
-    };
+        lease.token.to_string()
+    } + "\n";
     if let Err(error) = output::print_all(&text) {
         // A lease whose token nobody has would stand in everybody's way until its time is over.
         store.release(&lease.token, &lease.names)?;

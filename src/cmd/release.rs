@@ -30,10 +30,20 @@ pub fn run(args: &Release, common: &Common) -> Result<Exit> {
 }
 
 fn give_back(args: &Release, common: &Common) -> Result<Exit> {
-    let token = token_of(args.proof.token)?;
     let names = sorted(&args.names);
-    let mut store = open(common, Purpose::Change)?;
-    match store.release(&token, &names)? {
+    let mut store;
+    let shown = if let Some(number) = args.fd {
+        store = open(common, Purpose::Change)?;
+        if let Some(fault) = store.fault_of(number) {
+            return Err(Usage(fault).into());
+        }
+        store.release_tied(number, &names)?
+    } else {
+        let token = token_of(args.proof.token)?;
+        store = open(common, Purpose::Change)?;
+        store.release(&token, &names)?
+    };
+    match shown {
         Shown::Done(held) => done(args, common, &[held], &place(&store)),
         Shown::NotHeld => Ok(not_held(common, args.json, &names, &place(&store))),
         Shown::OnlySome(all) => Err(only_some(&all)),

@@ -68,6 +68,8 @@ pub enum Look {
 pub enum Keeping {
     /// By its time to live alone.
     Bare,
+    /// By the caller's descriptor of this number, as long as anybody has it open.
+    Tied(i32),
     /// By this process and the job that it starts, as far as the store can prove their lives.
     Supervised,
 }
@@ -88,6 +90,15 @@ pub trait Store {
     /// # Errors
     /// The store cannot be used; nothing was taken.
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer>;
+
+    /// What is wrong with a descriptor of the caller's by which a lease is to be tied; none if nothing is.
+    fn fault_of(&self, number: i32) -> Option<String>;
+
+    /// Ends the leases that are tied to a descriptor: all of them, or those of these names.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn release_tied(&mut self, number: i32, names: &[LockName]) -> Result<Shown>;
 
     /// Leaves the line.
     ///

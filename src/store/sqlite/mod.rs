@@ -27,8 +27,8 @@ use self::ticket::{Found, Grant, Rules, Ticket};
 use super::{Answer, Keeping, Look, Obstacle, Shown, Store};
 use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
-use crate::guard::{Guard, Hold};
-use crate::lock::{GuardMark, Held, Lease, LockName, Request, Token};
+use crate::guard::{self, Guard, Hold};
+use crate::lock::{GuardMark, Held, Lease, LockName, Request, Standing, Token};
 use crate::signals::NoStops;
 use crate::wait;
 
@@ -72,6 +72,8 @@ pub struct SqliteStore {
     clock: Clock,
     patience: Deadline,
     hold: Option<Hold>,
+    /// The byte that the caller's descriptor holds for the own request.
+    tie: Option<(i32, GuardMark)>,
     /// Where the own request stands in the line, and the token of its ticket.
     place: Option<(i64, Token)>,
     /// SQLite's `data_version` when the own lease's row was last read.
@@ -200,6 +202,7 @@ impl SqliteStore {
             clock,
             patience,
             hold: None,
+            tie: None,
             place: None,
             seen_version: None,
         };
@@ -364,6 +367,7 @@ impl SqliteStore {
     ) -> Result<Option<Entry>> {
         let (path, identity) = (self.path.clone(), self.identity);
         let place = self.place.map(|(id, _)| id);
+        let tied = self.tie.map(|(_, mark)| mark);
         self.write(PATIENCE, |transaction, rules| {
             let is_in_place =
                 file::is_in_place(&path, identity)? && !rules.guard.is_some_and(Guard::is_replaced);
@@ -378,7 +382,11 @@ impl SqliteStore {
             let (by, obstacle) = match ticket::look_ahead(transaction, rules, request, at)? {
                 Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
                 Found::Free { slot } => {
-                    let mark = mark.filter(|_| keeping == Keeping::Supervised);
+                    let mark = match keeping {
+                        Keeping::Bare => None,
+                        Keeping::Tied(_) => tied,
+                        Keeping::Supervised => mark,
+                    };
                     let how = Grant {
                         place,
                         slot,
@@ -419,13 +427,17 @@ impl SqliteStore {
         if !matches!(entry, Entry::Waiting(..)) {
             self.place = None;
         }
+        if !matches!(entry, Entry::Waiting(..) | Entry::Granted(_)) {
+            self.untie();
+        }
         match entry {
             Entry::Granted(lease) => {
                 // Only now may whoever waits for this place wake, and find the grant.
                 match keeping {
                     Keeping::Supervised => self.hold.iter().for_each(Hold::enter),
-                    Keeping::Bare => {
+                    Keeping::Bare | Keeping::Tied(_) => {
                         self.hold = None;
+                        self.tie = None;
                         self.tidy();
                     }
                 }
@@ -447,6 +459,21 @@ impl SqliteStore {
                 self.hold = None;
                 Answer::OtherSlots(slots)
             }
+        }
+    }
+
+    fn tie_to(&self, number: i32) -> Result<GuardMark> {
+        let why = || format!("cannot lock a byte by descriptor {number}");
+        let guard = self.guard.as_ref().with_context(why)?;
+        let fd = guard::inherited(number).with_context(why)?;
+        guard.tie(fd).with_context(why)
+    }
+
+    fn untie(&mut self) {
+        if let Some((number, mark)) = self.tie.take()
+            && let Some(fd) = guard::inherited(number)
+        {
+            guard::untie(fd, mark.supervisor);
         }
     }
 
@@ -529,7 +556,7 @@ impl SqliteStore {
             if standing.is_over() {
                 return Ok(Shown::NotHeld);
             }
-            let guarded = ticket.terms.mark.is_some();
+            let is_of_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
             let held = ticket.clone().into_held(transaction, rules, standing)?;
             if !names.is_empty() && names != held.names {
                 // Nobody's lease on what was named, or one's own but not the whole of it.
@@ -540,7 +567,7 @@ impl SqliteStore {
                     Shown::NotHeld
                 });
             }
-            if guarded && !may_be_of_run {
+            if is_of_run && !may_be_of_run {
                 return Ok(Shown::OfRun(held));
             }
             Ok(if act(transaction, rules, &ticket)? == 1 {
@@ -584,6 +611,11 @@ impl Store for SqliteStore {
                 };
                 is_stale = self.hold.is_none();
             }
+            if let Keeping::Tied(number) = keeping
+                && self.tie.is_none()
+            {
+                self.tie = Some((number, self.tie_to(number)?));
+            }
             let mark = self.hold.as_ref().map(Hold::mark);
             let entry = if is_stale {
                 None
@@ -612,7 +644,79 @@ impl Store for SqliteStore {
             Ok(())
         });
         self.hold = None;
+        self.untie();
         left
+    }
+
+    fn fault_of(&self, number: i32) -> Option<String> {
+        let path = self.guard_path();
+        let path = path.display();
+        let Some(guard) = self.guard.as_ref().filter(|_| self.vouches) else {
+            return Some(format!(
+                "no descriptor can hold a lock here, where time alone does: {path}"
+            ));
+        };
+        let Some(fd) = guard::inherited(number) else {
+            return Some(format!("descriptor {number} is not open"));
+        };
+        if !guard.is_open_as(fd) {
+            return Some(format!("descriptor {number} is not open on {path}"));
+        }
+        let can_write = rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| {
+            let access = flags & rustix::fs::OFlags::RWMODE;
+            [rustix::fs::OFlags::RDWR, rustix::fs::OFlags::WRONLY].contains(&access)
+        });
+        (!can_write).then(|| format!("descriptor {number} is not open for writing"))
+    }
+
+    fn release_tied(&mut self, number: i32, names: &[LockName]) -> Result<Shown> {
+        let Some(fd) = guard::inherited(number) else {
+            return Ok(Shown::NotHeld);
+        };
+        let mut bytes = Vec::new();
+        let shown = self.write(PATIENCE, |transaction, rules| {
+            bytes.clear();
+            let Some(guard) = rules.guard else {
+                return Ok(Shown::NotHeld);
+            };
+            let mut released: Option<Held> = None;
+            let tickets = match names {
+                [] => ticket::all_held(transaction)?,
+                names => ticket::holding(transaction, names)?,
+            };
+            for ticket in tickets {
+                let Some(mark) = ticket
+                    .terms
+                    .mark
+                    .filter(|mark| mark.is_tied() && mark.inode == guard.inode())
+                else {
+                    continue;
+                };
+                if !guard.is_tied(fd, mark.supervisor)? {
+                    continue;
+                }
+                let held = ticket
+                    .clone()
+                    .into_held(transaction, rules, Standing::Supervised)?;
+                if !names.is_empty() && !held.names.iter().all(|name| names.contains(name)) {
+                    return Ok(Shown::OnlySome(held.names));
+                }
+                ticket::end(transaction, rules, &ticket)?;
+                bytes.push(mark.supervisor);
+                match &mut released {
+                    Some(all) => all.names.extend(held.names),
+                    None => released = Some(held),
+                }
+            }
+            Ok(released.map_or(Shown::NotHeld, Shown::Done))
+        })?;
+        if let Shown::Done(_) = shown {
+            for byte in bytes {
+                guard::untie(fd, byte);
+            }
+        }
+        self.tidy();
+        Ok(shown)
     }
 
     fn has_changed(&mut self) -> Result<bool> {
@@ -694,8 +798,9 @@ impl Store for SqliteStore {
                 if standing.is_over() {
                     ticket::delete(transaction, ticket.id)?;
                 } else if fence.is_none_or(|fence| Some(fence) == ticket.fence) {
-                    let is_bare = ticket.terms.mark.is_none();
-                    if at_once || is_bare {
+                    // There is nobody to tell but a `run`.
+                    let has_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
+                    if at_once || !has_run {
                         // Forced, it does not rest either.
                         ticket::delete_after(&mut taken, transaction, rules, ticket, standing)?;
                     } else {

@@ -473,6 +473,13 @@ fn obstacle(
             obstacle.again = Some(obstacle.again.map_or(left, |again| again.min(left)));
         };
         match standing {
+            Standing::Supervised if ticket.terms.mark.is_some_and(|mark| mark.is_tied()) => {
+                // Its row may be released by the token while the descriptor is still open.
+                obstacle.is_unguarded = true;
+                obstacle
+                    .bytes
+                    .extend(byte(ticket, |mark| Some(mark.supervisor)));
+            }
             Standing::Supervised => obstacle
                 .bytes
                 .extend(byte(ticket, |mark| Some(mark.supervisor))),
