@@ -218,6 +218,10 @@ impl<'a> Supervision<'a> {
                 Ok(None) => {}
                 Err(error) => self.warn(&format!("cannot wait for signals: {error}")),
             }
+            // All that has come, before anything is done about CMD: a stop of our own would discard a CONT.
+            while let Some(received) = self.signals.next() {
+                self.pass_on(received);
+            }
             for change in self.child.changes() {
                 match change {
                     Change::Stopped(signal) => self.stop_along(signal),
