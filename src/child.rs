@@ -116,6 +116,18 @@ pub fn leads_session() -> bool {
     unsafe { libc::getsid(0) == libc::getpid() }
 }
 
+/// Whether the parent is a shell that controls jobs, which would see this process stop and can continue it: of the same
+/// session, and of another process group.
+pub fn is_a_shells_job() -> bool {
+    // SAFETY: plain calls; for a parent that is gone or out of sight they fail or tell of another session.
+    unsafe {
+        let parent = libc::getppid();
+        parent > 0
+            && libc::getsid(parent) == libc::getsid(0)
+            && libc::getpgid(parent) != libc::getpgid(0)
+    }
+}
+
 /// Makes this process the parent of every orphan below it, so that the whole tree can be found.
 pub fn adopt_orphans() {
     // SAFETY: plain integers; where the kernel cannot, orphans go to init and are not found.

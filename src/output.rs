@@ -71,6 +71,10 @@ pub fn chain(error: &anyhow::Error) -> String {
     for cause in error.chain() {
         let text = cause.to_string();
         let text = text.split(" (os error ").next().unwrap_or(&text);
+        // SQLite's number for what the text before it says.
+        if text.starts_with("Error code ") {
+            continue;
+        }
         // A wrapper may show its cause itself; once is enough.
         if line.ends_with(text) {
             continue;

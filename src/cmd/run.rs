@@ -222,6 +222,10 @@ impl<'a> Supervision<'a> {
                 Ok(None) => {}
                 Err(error) => self.warn(&format!("cannot wait for signals: {error}")),
             }
+            // All that has come, before anything is done about CMD: a stop of our own would discard a CONT.
+            while let Some(received) = self.signals.next() {
+                self.pass_on(received);
+            }
             for change in self.child.changes() {
                 match change {
                     Change::Stopped(signal) => self.stop_along(signal),
@@ -261,10 +265,10 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// CMD was stopped: where a shell waits for tenure to stop, it must, or the terminal hangs. Without a terminal,
-    /// whoever stops CMD by STOP means to continue CMD and not tenure, which therefore goes on.
+    /// CMD was stopped: where a shell waits for tenure to stop, it must, or the terminal hangs. Where no shell controls
+    /// the job, whoever stops CMD by STOP means to continue CMD and not tenure, which therefore goes on.
     fn stop_along(&self, signal: Signal) {
-        if self.stop.is_none() && (self.shares_terminal || signal != Signal::STOP) {
+        if self.stop.is_none() && (signal != Signal::STOP || child::is_a_shells_job()) {
             signals::stop_by(signal);
         }
     }

@@ -33,7 +33,13 @@ fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn names_in(directory: &Path) -> Vec<String> {
-    contents(directory).into_keys().collect()
+    let entries = fs::read_dir(directory).expect("the directory is there");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("an entry").file_name())
+        .map(|name| name.into_string().expect("plain names"))
+        .collect();
+    names.sort();
+    names
 }
 
 fn mode(path: impl AsRef<Path>) -> u32 {
@@ -330,6 +336,27 @@ fn a_damaged_database_is_refused_and_stays_as_it_was() {
             "{damage}: it was changed"
         );
     }
+}
+
+#[test]
+fn a_database_whose_first_page_is_lost_is_not_taken_for_one_that_is_being_made() {
+    let sandbox = Sandbox::new();
+    sandbox.acquire(["A", "--ttl", "1h"]);
+    let connection = sandbox.connect();
+    let check = "pragma wal_checkpoint(truncate)";
+    connection
+        .query_row(check, [], |_| Ok(()))
+        .expect("nobody else works on it");
+    connection.close().expect("no statement is left");
+    let mut bytes = fs::read(sandbox.db()).expect("it was made");
+    bytes[..4096].fill(0);
+    fs::write(sandbox.db(), &bytes).expect("it is ours");
+    attempt(&sandbox).is_store_error("cannot *");
+    assert_did_not_run(&sandbox);
+    assert!(
+        fs::read(sandbox.db()).expect("it is there") == bytes,
+        "it was changed"
+    );
 }
 
 #[test]
@@ -650,6 +677,44 @@ fn a_job_that_ends_while_the_database_is_locked_frees_its_lock() {
     backup.execute_batch("commit").expect("it was begun");
     holder.wait().exits(0);
     assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_release_that_cannot_be_written_frees_the_lock_all_the_same() {
+    let sandbox = Sandbox::new();
+    // The daemon has inherited what proves that the job is alive.
+    let script = "echo ready; read x; sleep 61 & exit 3";
+    let mut holder = sandbox
+        .tenure()
+        .args(["run", "--ttl", "1h", "A", "--", "sh", "-c", script])
+        .start_ready();
+    let backup = sandbox.connect();
+    backup
+        .execute_batch("begin immediate")
+        .expect("nobody writes for long");
+    holder.stdin = None;
+    holder
+        .wait()
+        .exits(3)
+        .says_a_line()
+        .took(ms(9000)..ms(30_000));
+    assert!(sandbox.is_running(&["sleep", "61"]));
+    backup.execute_batch("commit").expect("it was begun");
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_daemon_that_a_job_left_behind_does_not_keep_a_new_database_from_being_made() {
+    let sandbox = Sandbox::new();
+    let script = "sleep 61 & exit 0";
+    let outcome = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", script])
+        .run();
+    outcome.exits(0);
+    fs::remove_file(sandbox.db()).expect("it was made");
+    attempt(&sandbox).exits(0).says_nothing().took(..ms(5000));
+    assert!(sandbox.is_running(&["sleep", "61"]));
 }
 
 #[test]
@@ -1246,12 +1311,13 @@ fn a_maker_that_was_killed_leaves_nothing_in_the_way() {
 #[test]
 fn an_empty_file_whose_filler_was_killed_is_filled_by_the_next() {
     let sandbox = Sandbox::new();
-    for _ in 0..30 {
+    for round in 0..24 {
         File::create(sandbox.db()).expect("a fresh directory");
         let filler = sandbox.tenure().args(["acquire", "A"]).start();
         until(SOON, "it has begun", || {
-            names_in(&sandbox.dir()).len() > 2
-                || fs::metadata(sandbox.db()).is_ok_and(|metadata| metadata.len() > 0)
+            // In the middle of the work, and in the middle of the file.
+            let is_filling = fs::metadata(sandbox.db()).is_ok_and(|metadata| metadata.len() > 0);
+            is_filling || (round % 4 == 0 && names_in(&sandbox.dir()).len() > 2)
         });
         drop(filler);
         let outcome = sandbox.tenure().args(["run", "B", "--", "true"]).run();

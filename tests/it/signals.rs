@@ -4,6 +4,8 @@
 use std::fs;
 use std::process::Stdio;
 
+use rustix::process::{Pid, kill_process, kill_process_group};
+
 use crate::jobs::{BOTH_NOTING, NOTING, child_of, count, run_a};
 use crate::support::{SOON, Sandbox, Signal, for_each, is_alive, ms, state, throughout, until};
 
@@ -180,8 +182,8 @@ fn a_signal_to_the_group_of_tenure_reaches_the_command_once() {
     let sandbox = Sandbox::new();
     let mut job = run_a(&sandbox).perl(NOTING, ["TERM"]).start_ready();
     // `setsid` made tenure a group of its own; a service manager or `timeout` signals the group.
-    let group = rustix::process::Pid::from_raw(job.pid()).unwrap();
-    rustix::process::kill_process_group(group, Signal::TERM).unwrap();
+    let group = Pid::from_raw(job.pid()).unwrap();
+    kill_process_group(group, Signal::TERM).unwrap();
     job.await_line("TERM");
     throughout(ms(200), "the signal came once", || {
         count(&job.stdout(), "TERM") == 1
@@ -444,6 +446,43 @@ fn a_killed_tenure_takes_its_command_with_it() {
 }
 
 #[test]
+fn a_killed_tenure_takes_all_of_its_job_with_it() {
+    let sandbox = Sandbox::new();
+    let script = "trap '' TERM HUP INT; sh -c 'sleep 301 & sleep 302' & echo ready; sleep 303; :";
+    let job = run_a(&sandbox)
+        .args(["--", "sh", "-c", script])
+        .start_ready();
+    until(SOON, "the whole job has started", || {
+        ["301", "302", "303"]
+            .iter()
+            .all(|seconds| sandbox.is_running(&["sleep", seconds]))
+    });
+    job.kill().dies_by(Signal::KILL);
+    until(ms(2000), "nothing of the job is left", || {
+        sandbox.processes().is_empty()
+    });
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_daemon_of_an_earlier_job_outlives_a_later_tenure_that_is_killed() {
+    let sandbox = Sandbox::new();
+    let daemon = "sleep 301 >/dev/null 2>&1 & exit 0";
+    run_a(&sandbox)
+        .args(["--", "sh", "-c", daemon])
+        .run()
+        .exits(0);
+    let job = run_a(&sandbox)
+        .args(["--", "sh", "-c", "echo ready; sleep 302; :"])
+        .start_ready();
+    job.kill().dies_by(Signal::KILL);
+    until(ms(2000), "the job is dead", || {
+        !sandbox.is_running(&["sleep", "302"])
+    });
+    assert!(sandbox.is_running(&["sleep", "301"]));
+}
+
+#[test]
 fn a_killed_tenure_takes_a_command_with_it_that_ignores_what_it_can() {
     let sandbox = Sandbox::new();
     let script = "trap '' TERM HUP INT QUIT USR1 USR2; echo ready; while :; do sleep 300; done";
@@ -534,6 +573,26 @@ fn a_signal_at_any_moment_leaves_neither_a_lock_nor_a_job() {
     }
 }
 
+#[test]
+fn a_kill_at_any_moment_leaves_neither_a_lock_nor_a_job() {
+    let sandbox = Sandbox::new();
+    assert!(!sandbox.is_busy("A"), "the database is made");
+    for delay in 0..40 {
+        let job = run_a(&sandbox)
+            .args(["--", "sh", "-c", "sleep 300; :"])
+            .start();
+        let start = std::time::Instant::now();
+        while start.elapsed() < ms(delay) {
+            std::hint::spin_loop();
+        }
+        job.kill().dies_by(Signal::KILL);
+        until(ms(5000), "nothing of the job is left", || {
+            sandbox.processes().is_empty()
+        });
+        assert!(!sandbox.is_busy("A"), "after {delay} ms");
+    }
+}
+
 // Stopped and continued.
 
 #[test]
@@ -595,6 +654,24 @@ fn tstp_to_tenure_stops_the_command_and_cont_continues_both() {
 }
 
 #[test]
+fn a_cont_that_comes_with_the_news_of_a_stop_is_not_lost() {
+    let sandbox = Sandbox::new();
+    let job = run_a(&sandbox)
+        .args(["--", "sh", "-c", "echo ready; read x; exit 6"])
+        .start_ready();
+    let shell = child_of(job.pid());
+    // A busy machine, played: tenure learns of the command's stop when it is told to continue it.
+    job.stop();
+    kill_process(Pid::from_raw(shell).unwrap(), Signal::TSTP).unwrap();
+    until(SOON, "the command is stopped", || state(shell) == Some('T'));
+    job.resume();
+    until(SOON, "both go on", || {
+        state(shell) == Some('S') && state(job.pid()) == Some('S')
+    });
+    job.end().exits(6).says_nothing();
+}
+
+#[test]
 fn tstp_stops_tenure_too_where_a_shell_would_continue_it() {
     let sandbox = Sandbox::new();
     // As a shell with job control starts it, though without a terminal: tenure's group is not an orphaned one.
@@ -612,8 +689,7 @@ fn tstp_stops_tenure_too_where_a_shell_would_continue_it() {
     let tenure = child_of(job.pid());
     let shell = child_of(tenure);
     let signal = |signal| {
-        rustix::process::kill_process(rustix::process::Pid::from_raw(tenure).unwrap(), signal)
-            .unwrap();
+        kill_process(Pid::from_raw(tenure).unwrap(), signal).unwrap();
     };
     signal(Signal::TSTP);
     until(SOON, "both are stopped", || {

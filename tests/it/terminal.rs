@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::{Pid, kill_process};
+
 use crate::jobs::{NOTING, child_of, count};
 use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, PROMPT, Terminal};
 use crate::support::{Call, Running, SOON, Sandbox, Signal, ms, state, throughout, until};
@@ -21,12 +23,12 @@ fn script(sandbox: &Sandbox, name: &str, text: &str) {
     fs::write(sandbox.path(name), text).unwrap();
 }
 
-/// The process of the sandbox with this command line, when there is one.
-fn pid_of(sandbox: &Sandbox, words: &str) -> i32 {
-    let words: Vec<&str> = words.split(' ').collect();
+/// The process of the sandbox with this command line.
+#[track_caller]
+fn pid_of(sandbox: &Sandbox, words: &[&str]) -> i32 {
     let mut pid = None;
     until(SOON, "the process is there", || {
-        pid = sandbox.pids_of(&words).next();
+        pid = sandbox.pids_of(words).next();
         pid.is_some()
     });
     pid.unwrap()
@@ -204,7 +206,10 @@ fn ctrl_c_ends_a_wait() {
     let mut terminal = Terminal::new();
     let _shell = shell(&sandbox, &mut terminal);
     terminal.types("tenure run A --wait 60 -- touch ran\n");
-    let tenure = pid_of(&sandbox, "tenure run A --wait 60 -- touch ran");
+    let tenure = pid_of(
+        &sandbox,
+        &["tenure", "run", "A", "--wait", "60", "--", "touch", "ran"],
+    );
     until(SOON, "tenure waits", || state(tenure) == Some('S'));
     terminal.types(CTRL_C);
     terminal.sees(PROMPT);
@@ -284,7 +289,10 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     script(&sandbox, "job", JOB);
     terminal.types("tenure run --ttl .3 A -- sh job\n");
     terminal.sees("started");
-    let tenure = pid_of(&sandbox, "tenure run --ttl .3 A -- sh job");
+    let tenure = pid_of(
+        &sandbox,
+        &["tenure", "run", "--ttl", ".3", "A", "--", "sh", "job"],
+    );
     let job = child_of(tenure);
     for _ in 0..2 {
         terminal.types(CTRL_Z);
@@ -318,7 +326,7 @@ fn ctrl_z_and_bg_let_the_job_go_on_in_the_background() {
     terminal.sees("started");
     terminal.types(CTRL_Z);
     terminal.sees("Stopped");
-    let tenure = pid_of(&sandbox, "tenure run A -- sh job");
+    let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "sh", "job"]);
     let job = child_of(tenure);
     terminal.types("bg\n");
     terminal.sees(PROMPT);
@@ -341,7 +349,7 @@ fn a_job_that_was_stopped_may_be_interrupted_after_fg() {
     });
     terminal.types(CTRL_Z);
     terminal.sees("Stopped");
-    let job = pid_of(&sandbox, "sleep 50");
+    let job = pid_of(&sandbox, &["sleep", "50"]);
     terminal.types("fg\n");
     until(SOON, "it goes on", || goes_on(job));
     terminal.types(CTRL_C);
@@ -397,6 +405,127 @@ fn a_command_that_stops_only_itself_stops_tenure_too() {
 }
 
 #[test]
+fn a_command_that_cleans_up_before_it_stops_is_given_the_time() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::new();
+    let _shell = shell(&sandbox, &mut terminal);
+    // As less and many others: the signal is caught, the screen put in order, then it stops for good.
+    let job = "trap 'echo tidy; kill -STOP $$; echo back; exit 4' TSTP; echo started; while :; do sleep .05; done";
+    script(&sandbox, "job", job);
+    terminal.types("tenure run A -- sh job\n");
+    terminal.sees("started");
+    terminal.types(CTRL_Z);
+    // The loop's own sleep is stopped too, and the trap waits for its end.
+    until(SOON, "the command goes on to its trap", || {
+        for pid in sandbox.pids_of(&["sleep", ".05"]) {
+            let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::CONT);
+        }
+        terminal.screen().contains("tidy")
+    });
+    terminal.sees("Stopped");
+    terminal.sees(PROMPT);
+    assert!(sandbox.is_busy("A"));
+    terminal.types("fg\n");
+    terminal.sees("back");
+    terminal.sees(PROMPT);
+    terminal.types("echo status $?\n");
+    terminal.sees("status 4");
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_command_that_ignores_ctrl_z_goes_on_and_so_does_tenure() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::new();
+    let _shell = shell(&sandbox, &mut terminal);
+    script(&sandbox, "job", &format!("trap '' TSTP; {JOB}"));
+    terminal.types("tenure run A -- sh job\n");
+    terminal.sees("started");
+    let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "sh", "job"]);
+    terminal.types(CTRL_Z);
+    throughout(ms(300), "nothing stops", || {
+        goes_on(tenure) && goes_on(child_of(tenure))
+    });
+    fs::write(sandbox.path("finish"), "").unwrap();
+    terminal.sees("finished");
+    terminal.sees(PROMPT);
+    terminal.types("echo status $?\n");
+    terminal.sees("status 4");
+}
+
+#[test]
+fn a_wait_is_stopped_by_ctrl_z_and_goes_on_after_fg() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("A");
+    let mut terminal = Terminal::new();
+    let _shell = shell(&sandbox, &mut terminal);
+    terminal.types("tenure run A --wait 60 -- echo entered\n");
+    let tenure = pid_of(
+        &sandbox,
+        &[
+            "tenure", "run", "A", "--wait", "60", "--", "echo", "entered",
+        ],
+    );
+    until(SOON, "tenure waits", || {
+        fs::read_dir(format!("/proc/{tenure}/fd"))
+            .unwrap()
+            .map_while(Result::ok)
+            .any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == sandbox.guard()))
+    });
+    terminal.types(CTRL_Z);
+    terminal.sees("Stopped");
+    terminal.sees(PROMPT);
+    until(SOON, "it is stopped", || is_stopped(tenure));
+    holder.end();
+    // One that stands still does not take the lock, nor keep others from it.
+    assert!(!sandbox.is_busy("A"));
+    terminal.types("fg\n");
+    terminal.sees("entered");
+    terminal.sees(PROMPT);
+    terminal.types("echo status $?\n");
+    terminal.sees("status 0");
+}
+
+#[test]
+fn a_job_that_the_shell_kills_ends_and_gives_the_lock_back() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::new();
+    let _shell = shell(&sandbox, &mut terminal);
+    terminal.types("tenure run A -- sh -c 'echo started; sleep 50; :' &\n");
+    terminal.sees("started");
+    // The whole group gets it, tenure and its command.
+    terminal.types("kill %1; wait %1; echo status $?\n");
+    terminal.sees("status 143");
+    until(SOON, "nothing is left", || {
+        !sandbox.is_running(&["sleep", "50"])
+    });
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_command_that_somebody_stops_and_continues_leaves_no_tenure_that_stands_still() {
+    // No shell with job control is there to continue tenure: `ssh -t host tenure run …`, and in a script.
+    for caller in [&[][..], &["sh", "-c", "\"$@\"; exit $?", "sh"]] {
+        let sandbox = Sandbox::new();
+        let mut terminal = Terminal::new();
+        let job = run_a(&sandbox).args(["--", "sh", "-c", "echo ready; read x; exit 6"]);
+        let running = terminal.start(job.via(caller));
+        terminal.sees("ready");
+        let command = pid_of(&sandbox, &["sh", "-c", "echo ready; read x; exit 6"]);
+        let signal = |signal| kill_process(Pid::from_raw(command).unwrap(), signal).unwrap();
+        signal(Signal::STOP);
+        until(SOON, "the command is stopped", || is_stopped(command));
+        signal(Signal::CONT);
+        until(SOON, "the command goes on", || goes_on(command));
+        terminal.types("\n");
+        until(SOON, "tenure sees that the command has ended", || {
+            !sandbox.is_busy("A")
+        });
+        running.wait().exits(6);
+    }
+}
+
+#[test]
 fn a_background_job_that_reads_the_terminal_stops_until_fg() {
     let sandbox = Sandbox::new();
     let mut terminal = Terminal::new();
@@ -408,7 +537,7 @@ fn a_background_job_that_reads_the_terminal_stops_until_fg() {
     );
     terminal.types("tenure run A -- sh ask &\n");
     terminal.sees("started");
-    let tenure = pid_of(&sandbox, "tenure run A -- sh ask");
+    let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "sh", "ask"]);
     let ask = child_of(tenure);
     until(SOON, "both are stopped", || {
         is_stopped(ask) && is_stopped(tenure)
@@ -674,6 +803,7 @@ fn under_script_the_command_has_the_terminal() {
         .args(["-qec", "tenure run A -- sh ask", "/dev/null"]);
     let mut running = call
         .env("TENURE_DB", sandbox.db())
+        .detached()
         .stdin(std::process::Stdio::piped())
         .start();
     running.await_line("ready");
@@ -695,6 +825,7 @@ fn under_script_ctrl_c_interrupts_the_command_once() {
         .env("TENURE_DB", sandbox.db())
         // dash, which is interrupted too, would die of that whatever its command did.
         .env("SHELL", "/bin/bash")
+        .detached()
         .stdin(std::process::Stdio::piped())
         .start();
     running.await_line("ready");

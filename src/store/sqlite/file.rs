@@ -33,6 +33,10 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// The header of every SQLite file; the offsets below are of <https://sqlite.org/fileformat2.html>.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const HEADER_BYTES: usize = 100;
+
+/// What a file begins with that is being filled in place. Zeros would do for SQLite, but a damaged database may begin
+/// with those too, and is not to be filled again.
+const UNFINISHED: &[u8] = b"tenure: unfinished";
 const USER_VERSION_AT: usize = 60;
 const APPLICATION_ID_AT: usize = 68;
 
@@ -76,7 +80,7 @@ pub enum Content {
     Missing,
     /// A regular file of no bytes, put there to be filled.
     Empty,
-    /// Such a file while somebody fills it.
+    /// Such a file while somebody fills it, or when he has died over it.
     Unfinished,
     Database,
 }
@@ -199,11 +203,7 @@ pub fn peek(path: &Path) -> Result<Content> {
     file.take(HEADER_BYTES as u64)
         .read_to_end(&mut header)
         .with_context(why)?;
-    // Whoever fills an empty file has opened the guard before; without that, zeros are somebody else's.
-    if header.len() == HEADER_BYTES
-        && header.iter().all(|byte| *byte == 0)
-        && Guard::path_for(path).exists()
-    {
+    if header.starts_with(UNFINISHED) {
         return Ok(Content::Unfinished);
     }
     let number = |at: usize| {
@@ -286,6 +286,18 @@ pub fn is_in_place(path: &Path, identity: Identity) -> io::Result<bool> {
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Fails unless the path still leads to this file: asked with the write lock had, before an answer is given that
+/// would be about a file which nobody else sees.
+///
+/// # Errors
+/// It does not, or that cannot be told.
+pub fn check_in_place(path: &Path, identity: Identity) -> Result<()> {
+    if is_in_place(path, identity)? {
+        return Ok(());
+    }
+    bail!("it was deleted or replaced meanwhile")
 }
 
 /// `path` with an ending, such as SQLite's own side files have.
@@ -494,8 +506,8 @@ fn put_in_place(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     Ok(())
 }
 
-/// Fills an empty file in place: its owner, mode and links were somebody's choice. The header comes last, so that
-/// a half-filled file is never taken for a database.
+/// Fills an empty file in place: its owner, mode and links were somebody's choice. A marker goes first and the
+/// header comes last, so that a half-filled file is never taken for a database, nor for anybody else's file.
 fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     /// The page that holds the header: SQLite's default size.
     const PAGE: usize = 4096;
@@ -511,6 +523,11 @@ fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     let (first, rest) = image
         .split_at_checked(PAGE)
         .context("the new database has less than a page")?;
+    let mut marker = [0; HEADER_BYTES];
+    marker[..UNFINISHED.len()].copy_from_slice(UNFINISHED);
+    target.write_all_at(&marker, 0)?;
+    target.sync_all()?;
+    target.set_len(image.len() as u64)?;
     target.write_all_at(rest, PAGE as u64)?;
     target.sync_all()?;
     target.write_all_at(first, 0)?;

@@ -548,7 +548,9 @@ impl SqliteStore {
         may_be_of_run: bool,
         mut act: impl FnMut(&Transaction<'_>, &Rules<'_>, &Ticket) -> Result<usize>,
     ) -> Result<Shown> {
+        let (path, identity) = (self.path.clone(), self.identity);
         self.write(PATIENCE, |transaction, rules| {
+            file::check_in_place(&path, identity)?;
             let Some(ticket) = ticket::by_token(transaction, token)? else {
                 return Ok(Shown::NotHeld);
             };
@@ -791,7 +793,9 @@ impl Store for SqliteStore {
         at_once: bool,
         by: &str,
     ) -> Result<Vec<Held>> {
+        let (path, identity) = (self.path.clone(), self.identity);
         self.write(PATIENCE, |transaction, rules| {
+            file::check_in_place(&path, identity)?;
             let mut taken = Vec::new();
             for ticket in ticket::holding(transaction, names)? {
                 let standing = rules.standing(&ticket)?;
