@@ -16,6 +16,9 @@ use crate::signals::{Received, Signals};
 /// What a thread needs that does nothing but block in one system call.
 const WATCHER_STACK: usize = 64 * 1024;
 
+/// The pause between two looks at a byte that cannot be watched.
+const UNWATCHED: Duration = Duration::from_millis(20);
+
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
@@ -92,8 +95,10 @@ impl Watches {
             Arc::clone(&self.watched),
         );
         let watch = move || {
-            // What cannot be watched is looked at again, like what is free.
-            let _ = guard::wait_for_byte(&path, inode, byte);
+            if guard::wait_for_byte(&path, inode, byte).is_err() {
+                // What cannot be watched is looked at again and again, but not at full speed.
+                pause(UNWATCHED);
+            }
             lock(&watched).remove(&(inode, byte));
             let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
         };

@@ -378,6 +378,12 @@ impl SqliteStore {
                 Some(token) => ticket::by_token(transaction, token)?.map(|ticket| ticket.id),
                 None => None,
             };
+            if let Some(id) = place
+                && !ticket::is_waiting(transaction, id, token)?
+            {
+                // Whoever took it for dead, as when the guard file was replaced: there is no place to go on from.
+                return Ok(None);
+            }
             let at = place.map_or_else(|| ticket::end_of_line(transaction), Ok)?;
             let (by, obstacle) = match ticket::look_ahead(transaction, rules, request, at)? {
                 Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
@@ -394,7 +400,6 @@ impl SqliteStore {
                         enclosing,
                     };
                     let lease = ticket::grant(transaction, rules, request, token, &how)?;
-                    // Without its row the place was lost: whoever removed it, nothing was taken.
                     return Ok(lease.map(Entry::Granted));
                 }
                 Found::Blocked { by, obstacle } => (by, obstacle),
@@ -489,6 +494,7 @@ impl SqliteStore {
         // The old connection goes first: if only the guard was replaced, the database is the same file, and looking
         // at its header would drop the locks that this process still has on it.
         self.connection = Connection::open_in_memory()?;
+        self.untie();
         let path = self.path.clone();
         *self = open(Some(&path), self.purpose)?
             .ok_or_else(|| anyhow!("cannot open {}", path.display()))?;
@@ -676,7 +682,9 @@ impl Store for SqliteStore {
             return Ok(Shown::NotHeld);
         };
         let mut bytes = Vec::new();
+        let (path, identity) = (self.path.clone(), self.identity);
         let shown = self.write(PATIENCE, |transaction, rules| {
+            file::check_in_place(&path, identity)?;
             bytes.clear();
             let Some(guard) = rules.guard else {
                 return Ok(Shown::NotHeld);
@@ -804,7 +812,7 @@ impl Store for SqliteStore {
                 } else if fence.is_none_or(|fence| Some(fence) == ticket.fence) {
                     // There is nobody to tell but a `run`.
                     let has_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
-                    if at_once || !has_run {
+                    if at_once || !has_run || standing == Standing::Resting {
                         // Forced, it does not rest either.
                         ticket::delete_after(&mut taken, transaction, rules, ticket, standing)?;
                     } else {

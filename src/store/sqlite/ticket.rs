@@ -609,6 +609,14 @@ pub fn end_of_line(transaction: &Transaction<'_>) -> Result<i64> {
     Ok(statement.query_row([], |row| row.get(0))?)
 }
 
+/// Whether a ticket still has its place in the line.
+pub fn is_waiting(transaction: &Transaction<'_>, id: i64, token: &Token) -> Result<bool> {
+    let mut statement = transaction.prepare_cached(
+        "select 1 from ticket where id = ?1 and token = ?2 and state = 'waiting'",
+    )?;
+    Ok(statement.exists(params![id, token.as_bytes()])?)
+}
+
 /// Puts a request into the line, at its end.
 pub fn enqueue(
     transaction: &Transaction<'_>,
