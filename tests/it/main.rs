@@ -11,6 +11,7 @@ mod leases;
 mod names;
 mod pid1;
 mod pty;
+mod queue;
 mod readme;
 mod run;
 mod signals;
