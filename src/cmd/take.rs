@@ -75,10 +75,16 @@ pub fn take(
                     continue;
                 }
                 store.leave()?;
-                if let Waited::Ended(signal) = waited? {
-                    return Ok(Taken::Not(Exit::Signal(signal), Vec::new()));
+                match waited? {
+                    Waited::Ended(signal) => {
+                        return Ok(Taken::Not(Exit::Signal(signal), Vec::new()));
+                    }
+                    Waited::Stopped => {
+                        signals::stop_by(Signal::TSTP);
+                        continue;
+                    }
+                    Waited::LookAgain | Waited::RanOut => store.held(&request.names)?,
                 }
-                store.held(&request.names)?
             }
             Answer::Busy(others) => {
                 if let Some(signal) = pending_end(signals) {
@@ -116,6 +122,9 @@ fn other_slots(request: &Request, slots: u32) -> anyhow::Error {
 enum Waited {
     LookAgain,
     Ended(Signal),
+    /// The terminal says so. Who stands still would keep all those behind it from the lock; when it goes on it enters
+    /// the line at its end.
+    Stopped,
     RanOut,
 }
 
@@ -139,7 +148,7 @@ fn stand_in_line(
         match watches.wait(signals, until).context("cannot wait")? {
             Woken::Byte => return Ok(Waited::LookAgain),
             Woken::Signal(received) if received.signal == Signal::TSTP => {
-                signals::stop_by(Signal::TSTP);
+                return Ok(Waited::Stopped);
             }
             Woken::Signal(received) if ends(received.signal) => {
                 return Ok(Waited::Ended(received.signal));

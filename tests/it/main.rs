@@ -1,13 +1,17 @@
 //! `tenure` as its users meet it: the real binary, real signals, real files. A file a behaviour.
 
 mod cron;
+mod deadlock;
 mod deploy;
 mod exits;
+mod fd;
 mod files;
 mod force;
 mod guard;
 mod jobs;
 mod leases;
+mod line;
+mod modes;
 mod names;
 mod pid1;
 mod pty;
@@ -17,3 +21,4 @@ mod run;
 mod signals;
 mod support;
 mod terminal;
+mod waiters;

@@ -1,0 +1,294 @@
+//! Waits that would never end: they are told at once, and nothing else is taken for one.
+
+use std::process::Stdio;
+use std::time::Instant;
+
+use crate::support::{Call, Outcome, Running, SOON, Sandbox, ms, throughout, until};
+use crate::waiters::AT_ONCE;
+
+/// `sh -c script` inside of `tenure run NAME`, the whole within the time that tells a deadlock from a wait.
+#[track_caller]
+fn inside_of(sandbox: &Sandbox, name: &str, script: &str) -> Outcome {
+    let call = sandbox
+        .tenure()
+        .args(["run", name, "--", "sh", "-c", script]);
+    let outcome = call.run();
+    outcome.took(..AT_ONCE);
+    outcome
+}
+
+/// 75, and a message that is about a deadlock and names all of these.
+#[track_caller]
+fn assert_told(outcome: &Outcome, parts: &[&str]) {
+    outcome.exits(75).prints_nothing().says("*for ever*");
+    for part in parts {
+        assert!(
+            outcome.stderr.contains(part),
+            "no {part:?} in the message: {outcome:#?}"
+        );
+    }
+}
+
+#[test]
+fn waiting_for_ones_own_lock_is_told_at_once() {
+    let sandbox = Sandbox::new();
+    let script = "tenure run A --wait 60s -- touch ran";
+    assert_told(
+        &inside_of(&sandbox, "A", script),
+        &["A is held by root@", "pid "],
+    );
+    let script = "tenure run A --wait forever -- touch ran";
+    assert_told(&inside_of(&sandbox, "A", script), &["A is held by root@"]);
+    let script = "tenure acquire A --wait 60s";
+    assert_told(&inside_of(&sandbox, "A", script), &["A is held by root@"]);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_deadlock_has_a_word_of_its_own_in_json() {
+    let sandbox = Sandbox::new();
+    let outcome = inside_of(&sandbox, "A", "tenure acquire A --wait 60s --json");
+    outcome.exits(75).says("*for ever*");
+    let answer = &outcome.json()[0];
+    assert_eq!(answer["reason"], "deadlock", "{answer}");
+}
+
+#[test]
+fn a_number_for_conflicts_does_not_touch_a_deadlock() {
+    let sandbox = Sandbox::new();
+    for code in ["0", "9"] {
+        let script = format!("tenure run A -E {code} --wait 60s -- touch ran");
+        assert_told(&inside_of(&sandbox, "A", &script), &["A"]);
+        let script = format!("tenure acquire A -E {code} --wait 60s");
+        assert_told(&inside_of(&sandbox, "A", &script), &["A"]);
+    }
+    // Not even in silence.
+    let script = "tenure run A -q -E 0 --wait 60s -- touch ran";
+    inside_of(&sandbox, "A", script).exits(75).prints_nothing();
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn nested_without_wait_is_plain_busy() {
+    let sandbox = Sandbox::new();
+    inside_of(&sandbox, "A", "tenure run A -- touch ran").is_busy("A");
+    let outcome = inside_of(&sandbox, "A", "tenure run -E 9 A -- touch ran");
+    outcome.exits(9).says("A is held by *");
+    let outcome = inside_of(&sandbox, "A", "tenure acquire --json A");
+    assert_eq!(outcome.exits(75).json()[0]["reason"], "busy");
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn another_lock_inside_is_fine() {
+    let sandbox = Sandbox::new();
+    let script = "tenure run B --wait 60s -- tenure run C --wait 60s -- echo in";
+    inside_of(&sandbox, "A", script)
+        .exits(0)
+        .prints("in\n")
+        .says_nothing();
+}
+
+#[test]
+fn another_lock_inside_is_waited_for() {
+    let sandbox = Sandbox::new();
+    let other = sandbox.holder("B");
+    let script = "tenure run B --wait 60s -- echo in";
+    let call = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", script]);
+    let mut outer = call.start();
+    until(SOON, "it stands in the line", || sandbox.line().len() == 1);
+    throughout(ms(200), "it waits", || !outer.is_over());
+    other.end().exits(0);
+    outer.wait().exits(0).prints("in\n").says_nothing();
+}
+
+#[test]
+fn the_lock_of_an_ancestor_further_up_is_told_like_ones_own() {
+    let sandbox = Sandbox::new();
+    let script = "tenure run B -- tenure run A --wait 60s -- touch ran";
+    assert_told(&inside_of(&sandbox, "A", script), &["A is held by root@"]);
+    let script = "tenure run B -- tenure run C -- tenure run A --wait 60s -- touch ran";
+    assert_told(&inside_of(&sandbox, "A", script), &["A is held by root@"]);
+    // The commands between may have waited themselves, and the last one may want more than that lock.
+    let script = "tenure run B --wait 9s -- tenure run C A --wait 60s -- touch ran";
+    assert_told(&inside_of(&sandbox, "A", script), &["A is held by root@"]);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn one_of_several_locks_is_enough() {
+    let sandbox = Sandbox::new();
+    let outer = sandbox.tenure().args(["run", "A", "B", "--"]);
+    let outcome = outer
+        .args(["tenure", "run", "B", "C", "--wait", "60s", "--", "true"])
+        .run();
+    assert_told(&outcome, &["B"]);
+    outcome.took(..AT_ONCE);
+}
+
+/// Holds `mine`, and when its stdin says so waits for `other`.
+fn crossing<'a>(sandbox: &'a Sandbox, mine: &str, other: &str) -> Call<'a> {
+    let script = format!("echo ready; read x; tenure run {other} --wait 60s -- true");
+    sandbox
+        .tenure()
+        .args(["run", mine, "--", "sh", "-c", &script])
+}
+
+#[track_caller]
+fn assert_one_is_told(mut all: Vec<Running<'_>>) -> Outcome {
+    let began = Instant::now();
+    until(SOON, "one is told", || all.iter_mut().any(Running::is_over));
+    assert!(began.elapsed() < AT_ONCE, "it took {:?}", began.elapsed());
+    let outcomes: Vec<Outcome> = all.into_iter().map(Running::wait).collect();
+    let (told, done): (Vec<_>, Vec<_>) = outcomes
+        .into_iter()
+        .partition(|outcome| outcome.code == Some(75));
+    assert_eq!(told.len(), 1, "{told:#?} {done:#?}");
+    for outcome in done {
+        outcome.exits(0).says_nothing();
+    }
+    told.into_iter().next().expect("there is one")
+}
+
+#[test]
+fn of_two_who_hold_what_the_other_wants_exactly_one_is_told() {
+    let sandbox = Sandbox::new();
+    for _ in 0..3 {
+        let mut one = crossing(&sandbox, "X", "Y").start_ready();
+        let mut two = crossing(&sandbox, "Y", "X").start_ready();
+        (one.stdin, two.stdin) = (None, None);
+        let told = assert_one_is_told(vec![one, two]);
+        assert!(told.stderr.contains("for ever"), "{told:#?}");
+        assert!(
+            told.stderr.contains('X') && told.stderr.contains('Y'),
+            "{told:#?}"
+        );
+    }
+}
+
+#[test]
+fn who_closes_the_circle_is_told() {
+    let sandbox = Sandbox::new();
+    let mut chain = vec![
+        crossing(&sandbox, "X", "Y").start_ready(),
+        crossing(&sandbox, "Y", "Z").start_ready(),
+        crossing(&sandbox, "Z", "X").start_ready(),
+    ];
+    for (number, one) in chain.iter_mut().take(2).enumerate() {
+        one.stdin = None;
+        until(SOON, "it stands in the line", || {
+            sandbox.line().len() == number + 1
+        });
+    }
+    throughout(ms(200), "nobody is told", || {
+        !chain.iter_mut().any(Running::is_over)
+    });
+    chain[2].stdin = None;
+    until(SOON, "the last is told", || chain[2].is_over());
+    let told = assert_one_is_told(chain);
+    for name in ["X", "Y", "Z"] {
+        assert!(told.stderr.contains(name), "no {name}: {told:#?}");
+    }
+}
+
+#[test]
+fn a_circle_through_somebody_in_the_line_is_told() {
+    let sandbox = Sandbox::new();
+    // Inside of a reader, a second reader would stand behind a writer that waits for the first.
+    let script = "echo ready; read x; tenure run -s A --wait 60s -- true";
+    let outer = sandbox.tenure().args(["run", "-s", "A", "--"]);
+    let mut outer = outer.args(["sh", "-c", script]).start_ready();
+    let mut writer = sandbox.waiter(&["A"]);
+    outer.stdin = None;
+    let began = Instant::now();
+    assert_told(&outer.wait(), &["A"]);
+    assert!(began.elapsed() < AT_ONCE, "it took {:?}", began.elapsed());
+    writer.enters_at_once();
+}
+
+#[test]
+fn sharing_with_an_ancestor_is_no_deadlock() {
+    let sandbox = Sandbox::new();
+    let outer = sandbox.tenure().args(["run", "-s", "A", "--"]);
+    let words = ["tenure", "run", "-s", "A", "--wait", "60s", "--", "true"];
+    outer.args(words).run().exits(0).says_nothing();
+    let outer = sandbox.tenure().args(["run", "--slots", "2", "A", "--"]);
+    let words = ["tenure", "run", "--slots", "2", "A", "--wait", "60s"];
+    outer
+        .args(words)
+        .args(["--", "printenv", "TENURE_SLOT"])
+        .run()
+        .exits(0)
+        .prints("1\n")
+        .says_nothing();
+}
+
+#[test]
+fn more_slots_than_there_are_is_a_deadlock_among_ones_own() {
+    let sandbox = Sandbox::new();
+    let run = "tenure run --slots 2 A --wait 60s --";
+    let outcome = sandbox.sh(&format!("{run} {run} {run} touch ran")).run();
+    assert_told(&outcome, &["A"]);
+    outcome.took(..AT_ONCE);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn a_bare_lease_encloses_what_has_its_token() {
+    let sandbox = Sandbox::new();
+    let token = sandbox.acquire(["A", "--ttl", "1h"]);
+    let call = sandbox.tenure().args(["run", "A", "--wait", "60s"]);
+    let call = call.args(["--", "touch", "ran"]).env("TENURE_TOKEN", token);
+    let outcome = call.run();
+    assert_told(&outcome, &["A is held by root@"]);
+    outcome.took(..AT_ONCE);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn a_token_of_nothing_encloses_nothing() {
+    let sandbox = Sandbox::new();
+    for token in ["0123456789abcdef0123456789abcdef", "nonsense", ""] {
+        let holder = sandbox.holder("A");
+        let call = sandbox.tenure().args(["run", "A", "--wait", "60s"]);
+        let call = call.args(["--", "sh", "-c", "echo ready; read x; exit 0"]);
+        let call = call.stdin(Stdio::piped()).env("TENURE_TOKEN", token);
+        let mut waiter = sandbox.queue(call);
+        holder.end().exits(0);
+        waiter.enters_at_once();
+        waiter.end().exits(0);
+    }
+}
+
+#[test]
+fn one_who_waits_behind_a_family_is_not_told() {
+    let sandbox = Sandbox::new();
+    let inner = "tenure run B -- sh -c 'echo ready; read x; exit 0'";
+    let outer = sandbox.tenure().args(["run", "A", "--", "sh", "-c", inner]);
+    let outer = outer.start_ready();
+    let mut first = sandbox.waiter(&["B"]);
+    let mut second = sandbox.waiter(&["A", "B"]);
+    throughout(ms(200), "both wait", || {
+        !first.is_over() && !second.is_over()
+    });
+    outer.end().exits(0);
+    first.enters_at_once();
+    first.end().exits(0);
+    second.enters_at_once();
+}
+
+#[test]
+fn a_told_deadlock_leaves_no_row_behind() {
+    let sandbox = Sandbox::new();
+    let script = "tenure run A --wait 60s -- true; echo ready; read x; exit 0";
+    let outer = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", script]);
+    let outer = outer.start_ready();
+    assert_eq!(sandbox.line(), [0; 0]);
+    assert_eq!(sandbox.waiting("A"), 0);
+    drop(outer);
+}
