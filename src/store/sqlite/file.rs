@@ -348,8 +348,8 @@ pub fn make(path: &Path, clock: &Clock) -> Result<()> {
     remove_leftovers(path).with_context(why)?;
     match content {
         Content::Missing => put_in_place(path, &guard, clock),
-        Content::Empty => fill(path, &guard, clock),
-        Content::Unfinished => bail!("cannot use {}: it is not a tenure database", path.display()),
+        // With the creation byte had, nobody is filling it any more: whoever began has died over it.
+        Content::Empty | Content::Unfinished => fill(path, &guard, clock),
         Content::Database => Ok(()),
     }
     .with_context(why)
