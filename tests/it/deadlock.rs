@@ -204,7 +204,12 @@ fn a_circle_through_somebody_in_the_line_is_told() {
     let mut writer = sandbox.waiter(&["A"]);
     outer.stdin = None;
     let began = Instant::now();
-    assert_told(&outer.wait(), &["A"]);
+    let mut outcome = outer.wait();
+    outcome.stdout.clear();
+    assert_told(
+        &outcome,
+        &["A is waited for by root@", "A is held by root@"],
+    );
     assert!(began.elapsed() < AT_ONCE, "it took {:?}", began.elapsed());
     writer.enters_at_once();
 }

@@ -260,8 +260,8 @@ fn an_acquire_on_a_descriptor_that_gives_up_or_is_killed_leaves_nothing_on_it() 
             .start();
         if end.contains("60s") {
             until(SOON, "it stands in the line", || sandbox.line().len() == 1);
+            std::fs::write(sandbox.path("waiting"), "").expect("a fresh directory");
         }
-        std::fs::write(sandbox.path("waiting"), "").expect("a file");
         let mut shell = shell;
         shell.await_line("ready");
         let mut next = sandbox.waiter(&["deploy"]);

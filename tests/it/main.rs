@@ -15,7 +15,6 @@ mod modes;
 mod names;
 mod pid1;
 mod pty;
-mod queue;
 mod readme;
 mod run;
 mod signals;
