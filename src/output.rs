@@ -12,6 +12,7 @@ use crate::duration::{from_millis, millis, show};
 use crate::exit::Exit;
 use crate::holder;
 use crate::lock::{Held, LockName, Mode, Standing};
+use crate::signals;
 
 /// One line on stderr: `tenure: …`. Where it cannot be written there is nobody to tell.
 pub fn say(message: &str) {
@@ -34,6 +35,9 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// It could not be written.
 pub fn print_all(text: &str) -> io::Result<()> {
+    if signals::was_closed(1) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()

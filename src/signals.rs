@@ -112,8 +112,17 @@ const STOPS: [c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 /// descriptors 0 to 2 were closed.
 static AT_START: AtomicU8 = AtomicU8::new(0);
 
+/// In `AT_START`: SIGXFSZ was ignored.
+const XFSZ_IGNORED: u8 = 1 << 4;
+
 extern "C" fn record() {
     let mut seen = u8::from(is_ignored(Signal(libc::SIGPIPE)));
+    if is_ignored(Signal(libc::SIGXFSZ)) {
+        seen |= XFSZ_IGNORED;
+    }
+    // Others may have grown the database beyond a limit on this process's files: that is to be an error, like a full
+    // disk, and not the end of it.
+    set_disposition(libc::SIGXFSZ, libc::SIG_IGN);
     for fd in 0..3 {
         // SAFETY: F_GETFD only asks; a closed descriptor is the answer looked for.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
@@ -129,6 +138,11 @@ extern "C" fn record() {
 // SAFETY: the section holds pointers to functions; `record` needs nothing that is set up later.
 #[unsafe(link_section = ".init_array")]
 static RECORD: extern "C" fn() = record;
+
+/// Whether the caller had this standard descriptor closed. What is open there now is the runtime's /dev/null.
+pub fn was_closed(fd: c_int) -> bool {
+    AT_START.load(Ordering::Relaxed) & (2 << fd) != 0
+}
 
 /// Whether the caller had this signal ignored when the program was started.
 pub fn is_ignored(signal: Signal) -> bool {
@@ -300,6 +314,9 @@ impl Inherited {
                 libc::SIG_IGN
             },
         );
+        if seen & XFSZ_IGNORED == 0 {
+            set_disposition(libc::SIGXFSZ, libc::SIG_DFL);
+        }
         if self.chld_ignored {
             set_disposition(libc::SIGCHLD, libc::SIG_IGN);
         }

@@ -1,6 +1,6 @@
 //! `tenure release`: give a lease's locks back, or with `--force` take them from whoever holds them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -18,6 +18,9 @@ use crate::wait;
 
 /// The pause between two looks at a holder that was told to end.
 const LOOK: Duration = Duration::from_millis(25);
+
+/// How long it waits without a word: most holders have ended by then.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// # Errors
 /// A usage error, or the store cannot be used.
@@ -91,28 +94,35 @@ fn say_what_goes_with_it(asked: &[LockName], held: &Held) {
 /// Returns when none of these leases lives any more.
 fn wait_until_gone(store: &mut dyn Store, taken: &[Held]) -> Result<()> {
     let names: Vec<LockName> = taken.iter().flat_map(|held| held.names.clone()).collect();
-    let is_left = |held: &[Held]| {
-        held.iter()
-            .any(|held| taken.iter().any(|taken| taken.id == held.id))
-    };
-    let mut told = false;
+    let is_taken = |held: &Held| taken.iter().any(|taken| taken.id == held.id);
+    let began = Instant::now();
+    let (mut watches_interrupt, mut told) = (false, false);
     loop {
         let held = store.held(&names)?;
-        if !is_left(&held) {
+        let Some(left) = held.iter().find(|held| is_taken(held)) else {
             return Ok(());
-        }
-        if !told {
-            told = true;
+        };
+        if !watches_interrupt {
+            watches_interrupt = true;
             explain_interrupt(&names)?;
-            if let Some(orphan) = held.iter().find(|held| held.standing == Standing::Orphaned) {
-                let names = output::list(&orphan.names);
-                output::say(&format!(
-                    "{names} is held by processes that a killed run left behind; waiting until they end or their time is over (--now does not wait)"
-                ));
-            }
+        }
+        if !told && began.elapsed() > SILENCE {
+            told = true;
+            say_what_is_waited_for(left);
         }
         wait::pause(LOOK);
     }
+}
+
+fn say_what_is_waited_for(left: &Held) {
+    let who = match left.standing {
+        Standing::Orphaned => "processes that a killed run left behind".to_owned(),
+        _ => holder::show(&left.holder),
+    };
+    let names = output::list(&left.names);
+    output::say(&format!(
+        "waiting for {who} to end, which may be stopped or cleaning up; {names} is revoked (--now does not wait)"
+    ));
 }
 
 /// Ctrl-C ends the wait and nothing else: says so, and ends as any program does that is interrupted.

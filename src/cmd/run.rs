@@ -304,7 +304,7 @@ impl<'a> Supervision<'a> {
                 Ok(Look::Revoked(by)) => return self.lose(&format!("it was taken away by {by}")),
                 Ok(Look::Moved) => {
                     return self.lose(&format!(
-                        "{} was deleted or replaced",
+                        "{} or a side file of it was deleted or replaced",
                         self.store.location()
                     ));
                 }

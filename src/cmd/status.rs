@@ -19,7 +19,10 @@ pub fn run(args: &Status, common: &Common) -> Result<Exit> {
     let mut store = sqlite::open(common.db.as_deref(), Purpose::Look)?;
     let location = match &store {
         Some(store) => place(store),
-        None => sqlite::default_location()?,
+        None => match &common.db {
+            Some(named) => named.display().to_string(),
+            None => sqlite::default_location()?,
+        },
     };
     let asked = sorted(&args.names);
     let (mut held, mut waiting) = (Vec::new(), HashMap::new());

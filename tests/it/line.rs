@@ -531,13 +531,7 @@ fn delete_under_waiters(files: &[&str]) -> Vec<String> {
     holder.wait().exits(76);
     for waiter in waiters {
         let outcome = waiter.wait();
-        eprintln!(
-            "{files:?} {:?} {} {:?}",
-            outcome.code,
-            outcome.stderr,
-            outcome.took.as_millis()
-        );
-        outcome.took(..ms(20_000));
+        outcome.took(..ms(30_000));
         match outcome.code {
             Some(0) => outcome.says_nothing(),
             Some(69 | 75) => outcome.says_a_line(),

@@ -1,5 +1,6 @@
 //! `tenure` as its users meet it: the real binary, real signals, real files. A file a behaviour.
 
+mod abuse;
 mod cron;
 mod deadlock;
 mod deploy;

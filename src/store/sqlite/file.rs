@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use rusqlite::{Connection, OpenFlags, params};
 use rustix::fs::{
-    Access, AtFlags, CWD, Mode, RenameFlags, StatxFlags, access, renameat_with, statfs, statx,
+    Access, AtFlags, CWD, Mode, RenameFlags, Statx, StatxFlags, access, renameat_with, statfs,
+    statx,
 };
 use rustix::process::umask;
 
@@ -70,9 +71,12 @@ const NETWORK: [(u64, &str); 20] = [
     (0x564c, "NCP"),
 ];
 
-/// A file's identity while it is open somewhere: device and inode.
+/// What files are, by device and inode, while they are open somewhere: the database, and its side files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity(u64, u64);
+pub struct Identity {
+    database: (u64, u64),
+    side: Option<[(u64, u64); 2]>,
+}
 
 /// What stands at the database's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,26 +270,128 @@ pub fn identity(path: &Path) -> Result<Option<Identity>> {
             path.display()
         );
     }
-    Ok(Some(Identity(
-        (u64::from(file.stx_dev_major) << 32) | u64::from(file.stx_dev_minor),
-        file.stx_ino,
-    )))
+    if file.stx_nlink > 1 && has_other_name(path, file.stx_ino).with_context(why)? {
+        bail!(
+            "cannot use {}: it has another name (a hard link), under which its side files would be others",
+            path.display()
+        );
+    }
+    Ok(Some(Identity {
+        database: device_and_inode(&file),
+        side: None,
+    }))
 }
 
-/// Whether the path still leads to this file.
+fn device_and_inode(file: &Statx) -> (u64, u64) {
+    let device = (u64::from(file.stx_dev_major) << 32) | u64::from(file.stx_dev_minor);
+    (device, file.stx_ino)
+}
+
+/// Whether a file with several names has one that is not a maker's, who gives it its own and takes the temporary one
+/// away. One that was killed in between left that to us.
+fn has_other_name(path: &Path, inode: u64) -> io::Result<bool> {
+    for entry in makers_files(path)? {
+        if entry.metadata().is_ok_and(|found| found.ino() == inode) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(fs::symlink_metadata(path).is_ok_and(|found| found.nlink() > 1))
+}
+
+/// What makers of this database have under temporary names.
+fn makers_files(path: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(Vec::new());
+    };
+    let mut prefix = name.to_owned();
+    prefix.push(MAKING_INFIX);
+    let is_makers = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        name.as_encoded_bytes()
+            .starts_with(prefix.as_encoded_bytes())
+    };
+    Ok(fs::read_dir(directory)?
+        .flatten()
+        .filter(is_makers)
+        .collect())
+}
+
+/// SQLite's side files, which are there as long as anybody has the database open.
+const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
+
+impl Identity {
+    /// With that of the side files, once they are open: whoever replaces those has a database of his own.
+    ///
+    /// # Errors
+    /// They cannot be found.
+    pub fn with_side_files(self, path: &Path) -> io::Result<Self> {
+        let about = |ending| at(&beside(path, ending)).map(|file| device_and_inode(&file));
+        let side = [about(SIDE_FILES[0])?, about(SIDE_FILES[1])?];
+        Ok(Self {
+            side: Some(side),
+            ..self
+        })
+    }
+}
+
+fn at(path: &Path) -> rustix::io::Result<Statx> {
+    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO)
+}
+
+/// Whether the path still leads to this file, and its side files are those that it was opened with.
 ///
 /// # Errors
 /// It cannot be told.
 pub fn is_in_place(path: &Path, identity: Identity) -> io::Result<bool> {
-    match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
-        Ok(file) => Ok(identity
-            == Identity(
-                (u64::from(file.stx_dev_major) << 32) | u64::from(file.stx_dev_minor),
-                file.stx_ino,
-            )),
+    let is = |path: &Path, known: (u64, u64)| match at(path) {
+        Ok(file) => Ok(known == device_and_inode(&file)),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(io::Error::from(error)),
+    };
+    let mut in_place = is(path, identity.database)?;
+    for (ending, known) in SIDE_FILES.iter().zip(identity.side.iter().flatten()) {
+        in_place = in_place && is(&beside(path, ending), *known)?;
     }
+    Ok(in_place)
+}
+
+/// Whether the database is in WAL mode, by its header's read and write versions. Some tools change that.
+fn uses_log(path: &Path) -> bool {
+    let mut header = [0; 20];
+    File::open(path).is_ok_and(|mut file| file.read_exact(&mut header).is_ok())
+        && header[18..] == [2, 2]
+}
+
+/// Waits for the holders of a database whose side files were deleted: what they have committed is lost to whoever
+/// opens it now, but not to the kernel.
+///
+/// # Errors
+/// They do not end, or cannot be asked about.
+pub fn wait_for_lost_holders(path: &Path) -> Result<()> {
+    let deadline = Instant::now() + MAKING;
+    let are_there = || {
+        SIDE_FILES
+            .iter()
+            .all(|ending| beside(path, ending).exists())
+    };
+    while !are_there() && uses_log(path) {
+        let lives = match Guard::open_to_ask(path) {
+            Ok(guard) => guard.has_living_tickets(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        };
+        if !lives.with_context(|| format!("cannot open {}", Guard::path_for(path).display()))? {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "cannot use {}: its side files were deleted while processes hold locks of it, and they have not ended",
+                path.display()
+            );
+        }
+        wait::pause(LOOK);
+    }
+    Ok(())
 }
 
 /// Fails unless the path still leads to this file: asked with the write lock had, before an answer is given that
@@ -419,19 +525,8 @@ fn remove_leftovers(path: &Path) -> io::Result<()> {
             _ => {}
         }
     }
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Ok(());
-    };
-    let mut prefix = name.to_owned();
-    prefix.push(MAKING_INFIX);
-    for entry in fs::read_dir(directory)?.flatten() {
-        if entry
-            .file_name()
-            .as_encoded_bytes()
-            .starts_with(prefix.as_encoded_bytes())
-        {
-            let _ = fs::remove_file(entry.path());
-        }
+    for entry in makers_files(path)? {
+        let _ = fs::remove_file(entry.path());
     }
     Ok(())
 }
@@ -447,7 +542,9 @@ fn build(path: &Path, guard: &Guard, clock: &Clock) -> Result<PathBuf> {
     );
     let built = build_at(&temporary, guard, clock);
     if built.is_err() {
-        let _ = fs::remove_file(&temporary);
+        for ending in ["", "-wal", "-shm", "-journal"] {
+            let _ = fs::remove_file(beside(&temporary, ending));
+        }
     }
     built.map(|()| temporary)
 }

@@ -121,12 +121,17 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
     loop {
         match (file::peek(&path)?, purpose) {
             (Content::Database, _) => {}
-            (Content::Missing, Purpose::Change | Purpose::Look)
-            | (Content::Empty, Purpose::Look) => return missing(&path, named, purpose),
+            (Content::Empty, Purpose::Look) => return Ok(None),
+            (Content::Missing, Purpose::Change | Purpose::Look) => {
+                return missing(&path, named, purpose);
+            }
             _ => {
                 file::make(&path, &clock)?;
                 continue;
             }
+        }
+        if purpose != Purpose::Look {
+            file::wait_for_lost_holders(&path)?;
         }
         // Twice the same file around the open: then it is the one that SQLite has.
         let Some(identity) = file::identity(&path)? else {
@@ -180,6 +185,12 @@ impl SqliteStore {
         if !file::is_in_place(path, identity).with_context(why)? {
             return Ok(None);
         }
+        let identity = match identity.with_side_files(path) {
+            Ok(identity) => identity,
+            // Of a file that was opened to be read, or whose journal somebody changed: it is all there is.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => identity,
+            Err(error) => return Err(error).with_context(why),
+        };
         let guard = match purpose {
             Purpose::Take(_) => Some(file::open_guard(path)?),
             Purpose::Change | Purpose::Look => match Guard::open_to_ask(path) {
@@ -384,7 +395,7 @@ impl SqliteStore {
                 // Whoever took it for dead, as when the guard file was replaced: there is no place to go on from.
                 return Ok(None);
             }
-            let at = place.map_or_else(|| ticket::end_of_line(transaction), Ok)?;
+            let at = place.unwrap_or(ticket::END_OF_LINE);
             let (by, obstacle) = match ticket::look_ahead(transaction, rules, request, at)? {
                 Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
                 Found::Free { slot } => {
@@ -495,6 +506,8 @@ impl SqliteStore {
         // at its header would drop the locks that this process still has on it.
         self.connection = Connection::open_in_memory()?;
         self.untie();
+        // Nor may this process's bytes keep whoever makes a new database waiting, this one included.
+        self.hold = None;
         let path = self.path.clone();
         *self = open(Some(&path), self.purpose)?
             .ok_or_else(|| anyhow!("cannot open {}", path.display()))?;

@@ -596,18 +596,16 @@ fn ahead_of(transaction: &Transaction<'_>, ticket: &Ticket) -> Result<Vec<Ticket
     Ok(tickets)
 }
 
-/// The next number of the one counter.
-pub fn draw_number(transaction: &Transaction<'_>) -> Result<i64> {
-    let mut statement =
-        transaction.prepare_cached("update store set serial = serial + 1 returning serial")?;
-    Ok(statement.query_row([], |row| row.get(0))?)
+/// The next number of the one counter. It keeps up with the wall clock, so that it goes on growing even in a store
+/// that was restored from a backup.
+pub fn draw_number(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<i64> {
+    let mut statement = transaction
+        .prepare_cached("update store set serial = max(serial + 1, ?1) returning serial")?;
+    Ok(statement.query_row([rules.now.wall], |row| row.get(0))?)
 }
 
-/// The number that the next ticket would draw: a place behind everybody.
-pub fn end_of_line(transaction: &Transaction<'_>) -> Result<i64> {
-    let mut statement = transaction.prepare_cached("select serial + 1 from store")?;
-    Ok(statement.query_row([], |row| row.get(0))?)
-}
+/// A place behind everybody who has one.
+pub const END_OF_LINE: i64 = i64::MAX;
 
 /// Whether a ticket still has its place in the line.
 pub fn is_waiting(transaction: &Transaction<'_>, id: i64, token: &Token) -> Result<bool> {
@@ -626,7 +624,7 @@ pub fn enqueue(
     mark: GuardMark,
     enclosing: Option<i64>,
 ) -> Result<i64> {
-    let id = draw_number(transaction)?;
+    let id = draw_number(transaction, rules)?;
     insert(
         transaction,
         rules,
@@ -698,7 +696,7 @@ pub fn grant(
     token: &Token,
     grant: &Grant,
 ) -> Result<Option<Lease>> {
-    let fence = draw_number(transaction)?;
+    let fence = draw_number(transaction, rules)?;
     let id = grant.place.unwrap_or(fence);
     if grant.place.is_none() {
         insert(
