@@ -6,7 +6,9 @@ use rustix::process::{Pid, kill_process};
 
 use crate::jobs::{NOTING, child_of, count};
 use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, PROMPT, Terminal};
-use crate::support::{Call, Running, SOON, Sandbox, Signal, ms, state, throughout, until};
+use crate::support::{
+    Call, Running, SOON, Sandbox, Signal, is_alive, ms, state, throughout, until,
+};
 
 /// `tenure run A`, to be started on a terminal.
 fn run_a(sandbox: &Sandbox) -> Call<'_> {
@@ -42,8 +44,9 @@ fn goes_on(pid: i32) -> bool {
     state(pid).is_some_and(|state| matches!(state, 'R' | 'S' | 'D'))
 }
 
-/// Says `started`, waits for the file `finish`, says `finished` and ends with 4.
-const JOB: &str = "echo started; until [ -e finish ]; do sleep .05; done; echo finished; exit 4";
+/// Says `started`, waits for the file `finish`, says `finished` and ends with 4. In perl, for it forks nothing: a
+/// shell that Ctrl-Z meets between vfork and its child's exec cannot stop, with tenure or without.
+const JOB: &str = r#"$| = 1; print "started\n"; select undef, undef, undef, .05 until -e "finish"; print "finished\n"; exit 4"#;
 
 // The keyboard's signals.
 
@@ -287,11 +290,11 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let mut terminal = Terminal::new();
     let _shell = shell(&sandbox, &mut terminal);
     script(&sandbox, "job", JOB);
-    terminal.types("tenure run --ttl .3 A -- sh job\n");
+    terminal.types("tenure run --ttl .3 A -- perl job\n");
     terminal.sees("started");
     let tenure = pid_of(
         &sandbox,
-        &["tenure", "run", "--ttl", ".3", "A", "--", "sh", "job"],
+        &["tenure", "run", "--ttl", ".3", "A", "--", "perl", "job"],
     );
     let job = child_of(tenure);
     for _ in 0..2 {
@@ -322,11 +325,11 @@ fn ctrl_z_and_bg_let_the_job_go_on_in_the_background() {
     let mut terminal = Terminal::new();
     let _shell = shell(&sandbox, &mut terminal);
     script(&sandbox, "job", JOB);
-    terminal.types("tenure run A -- sh job\n");
+    terminal.types("tenure run A -- perl job\n");
     terminal.sees("started");
     terminal.types(CTRL_Z);
     terminal.sees("Stopped");
-    let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "sh", "job"]);
+    let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "perl", "job"]);
     let job = child_of(tenure);
     terminal.types("bg\n");
     terminal.sees(PROMPT);
@@ -410,18 +413,17 @@ fn a_command_that_cleans_up_before_it_stops_is_given_the_time() {
     let mut terminal = Terminal::new();
     let _shell = shell(&sandbox, &mut terminal);
     // As less and many others: the signal is caught, the screen put in order, then it stops for good.
-    let job = "trap 'echo tidy; kill -STOP $$; echo back; exit 4' TSTP; echo started; while :; do sleep .05; done";
+    let job = r#"
+        $| = 1;
+        $SIG{TSTP} = sub { print "tidy\n"; kill STOP => $$; print "back\n"; exit 4 };
+        print "started\n";
+        select undef, undef, undef, .05 while 1;
+    "#;
     script(&sandbox, "job", job);
-    terminal.types("tenure run A -- sh job\n");
+    terminal.types("tenure run A -- perl job\n");
     terminal.sees("started");
     terminal.types(CTRL_Z);
-    // The loop's own sleep is stopped too, and the trap waits for its end.
-    until(SOON, "the command goes on to its trap", || {
-        for pid in sandbox.pids_of(&["sleep", ".05"]) {
-            let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::CONT);
-        }
-        terminal.screen().contains("tidy")
-    });
+    terminal.sees("tidy");
     terminal.sees("Stopped");
     terminal.sees(PROMPT);
     assert!(sandbox.is_busy("A"));
@@ -438,10 +440,10 @@ fn a_command_that_ignores_ctrl_z_goes_on_and_so_does_tenure() {
     let sandbox = Sandbox::new();
     let mut terminal = Terminal::new();
     let _shell = shell(&sandbox, &mut terminal);
-    script(&sandbox, "job", &format!("trap '' TSTP; {JOB}"));
-    terminal.types("tenure run A -- sh job\n");
+    script(&sandbox, "job", &format!("$SIG{{TSTP}} = 'IGNORE'; {JOB}"));
+    terminal.types("tenure run A -- perl job\n");
     terminal.sees("started");
-    let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "sh", "job"]);
+    let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "perl", "job"]);
     terminal.types(CTRL_Z);
     throughout(ms(300), "nothing stops", || {
         goes_on(tenure) && goes_on(child_of(tenure))
@@ -499,7 +501,7 @@ fn a_job_that_the_shell_kills_ends_and_gives_the_lock_back() {
     until(SOON, "nothing is left", || {
         !sandbox.is_running(&["sleep", "50"])
     });
-    assert!(!sandbox.is_busy("A"));
+    until(SOON, "the lock is free", || !sandbox.is_busy("A"));
 }
 
 #[test]
@@ -625,7 +627,9 @@ fn what_a_job_leaves_behind_at_a_terminal_neither_holds_the_lock_nor_delays_the_
     terminal.types("tenure run A -- sh -c 'sleep 60 & exit 3'\n");
     terminal.sees(PROMPT);
     assert!(!sandbox.is_busy("A"));
-    assert!(sandbox.is_running(&["sleep", "60"]));
+    until(SOON, "it is at work", || {
+        sandbox.is_running(&["sleep", "60"])
+    });
     terminal.types("echo status $?\n");
     terminal.sees("status 3");
 }
@@ -677,16 +681,15 @@ fn timeout_at_a_terminal_leaves_nothing_of_a_job_that_ignores_term() {
 #[test]
 fn a_killed_tenure_at_a_terminal_takes_its_command_with_it() {
     let sandbox = Sandbox::new();
-    let terminal = Terminal::new();
-    let running = terminal.start(run_a(&sandbox).args(["--", "sleep", "300"]));
-    until(SOON, "the command has started", || {
-        sandbox.is_running(&["sleep", "300"])
-    });
+    let mut terminal = Terminal::new();
+    // HUP, which the kernel sends to the foreground when a session's leader dies, is not what ends it.
+    let job = "trap '' HUP TERM; echo ready; read x; read x";
+    let running = terminal.start(run_a(&sandbox).args(["--", "sh", "-c", job]));
+    terminal.sees("ready");
+    let command = child_of(running.pid());
     running.kill().dies_by(Signal::KILL);
-    until(ms(2000), "the command is dead", || {
-        !sandbox.is_running(&["sleep", "300"])
-    });
-    until(SOON, "the lock is free", || !sandbox.is_busy("A"));
+    until(ms(2000), "the command is dead", || !is_alive(command));
+    assert!(!sandbox.is_busy("A"));
 }
 
 // Hang-ups.
@@ -772,7 +775,7 @@ fn nohup_outlives_a_hang_up() {
     let mut terminal = Terminal::new();
     let shell = shell(&sandbox, &mut terminal);
     script(&sandbox, "job", JOB);
-    terminal.types("nohup tenure run A -- sh job >said 2>&1 &\n");
+    terminal.types("nohup tenure run A -- perl job >said 2>&1 &\n");
     until(SOON, "the job has begun", || {
         fs::read_to_string(sandbox.path("said")).is_ok_and(|said| said.contains("started"))
     });
