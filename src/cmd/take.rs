@@ -65,7 +65,7 @@ pub fn take(
                 output::say(&output::deadlock(&request.names, &cycle));
                 return Ok(Taken::Not(Exit::Deadlock, cycle));
             }
-            Answer::Waiting(obstacle) => {
+            Answer::Waiting(obstacle, others) => {
                 let watches = match &mut watches {
                     Some(watches) => watches,
                     none => none.insert(Watches::new(&store.guard_path()).context("cannot wait")?),
@@ -83,7 +83,7 @@ pub fn take(
                         signals::stop_by(Signal::TSTP);
                         continue;
                     }
-                    Waited::LookAgain | Waited::RanOut => store.held(&request.names)?,
+                    Waited::LookAgain | Waited::RanOut => others,
                 }
             }
             Answer::Busy(others) => {

@@ -19,8 +19,8 @@ pub enum Answer {
     Granted(Lease),
     /// Held by others, none of whose leases is over, or others stand in line for it. Nothing was taken.
     Busy(Vec<Held>),
-    /// The request stands in the line. Ask again when the obstacle has changed.
-    Waiting(Obstacle),
+    /// The request stands in the line, behind these. Ask again when the obstacle has changed.
+    Waiting(Obstacle, Vec<Held>),
     /// To wait would be for ever: the first of these is in the way, each waits for the next, and the last encloses
     /// the request. It does not stand in the line.
     Deadlock(Vec<Held>),

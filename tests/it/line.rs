@@ -350,6 +350,91 @@ fn a_stopped_waiter_enters_when_it_goes_on() {
     assert!(!sandbox.is_busy("A"));
 }
 
+#[test]
+fn a_stopped_waiter_does_not_hold_up_those_that_may_enter_beside_it() {
+    for mode in [&["-s"][..], &["--slots", "2"]] {
+        let sandbox = Sandbox::new();
+        let holder = sandbox.holder("A");
+        let words = [mode, &["A"]].concat();
+        let stopped = sandbox.waiter(&words);
+        let mut beside = sandbox.waiter(&words);
+        stopped.stop();
+        holder.end().exits(0);
+        beside.enters_at_once();
+        stopped.resume();
+    }
+}
+
+#[test]
+fn one_who_shares_does_not_wait_for_what_another_who_shares_waits_for() {
+    let sandbox = Sandbox::new();
+    let (b, _c) = (sandbox.holder("B"), sandbox.holder("C"));
+    let other = sandbox.waiter(&["-s", "A", "C"]);
+    let mut one = sandbox.waiter(&["-s", "A", "B"]);
+    throughout(ms(100), "both wait", || !one.is_in() && !other.is_in());
+    b.end().exits(0);
+    one.enters_at_once();
+    assert!(!other.is_in());
+}
+
+#[test]
+fn one_who_gives_up_behind_a_waiter_is_told_of_it() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.holder("A");
+    let both = sandbox.waiter(&["A", "B"]);
+    let run = sandbox.tenure().args(["run", "B", "--wait", "300ms"]);
+    let outcome = run.args(["--", "touch", "ran"]).run();
+    outcome
+        .exits(75)
+        .prints_nothing()
+        .says("B is waited for by *");
+    let pid = format!("pid {}", both.pid());
+    assert!(outcome.stderr.contains(&pid), "no {pid}: {outcome:#?}");
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn a_forced_release_that_does_not_wait_lets_the_next_in() {
+    let sandbox = Sandbox::new();
+    let job = "trap '' TERM; echo ready; while :; do sleep .1; done";
+    let words = ["run", "A", "-k", "60s", "--", "sh", "-c", job];
+    let holder = sandbox.tenure().args(words).start_ready();
+    let mut next = sandbox.waiter(&["A"]);
+    let release = sandbox.tenure().args(["release", "--force", "--now", "A"]);
+    release.run().exits(0);
+    let released = Instant::now();
+    next.enters();
+    let took = released.elapsed();
+    // The old holder looks once a second.
+    assert!(took < ms(1000) + AT_ONCE, "it took {took:?}");
+    holder.kill();
+}
+
+#[test]
+fn what_a_killed_run_left_behind_is_waited_for_until_it_ends_or_its_time_does() {
+    let orphan = "setsid sh -c 'echo $$ >orphan.new; mv orphan.new orphan; exec sleep 61' & \
+                  until [ -e orphan ]; do sleep .01; done; echo ready; read x";
+    for_each([Some("1h"), None], |ttl| {
+        let sandbox = Sandbox::new();
+        let words = ["run", "A", "--ttl", ttl.unwrap_or("2s"), "--"];
+        let call = sandbox.tenure().args(words).args(["sh", "-c", orphan]);
+        let holder = call.start_ready();
+        let mut next = sandbox.waiter(&["A"]);
+        let began = Instant::now();
+        holder.kill();
+        throughout(ms(400), "it is waited for", || !next.is_in());
+        if ttl.is_some() {
+            let pid = fs::read_to_string(sandbox.path("orphan")).expect("it was written");
+            let kill = sandbox.program("kill").args(["-KILL", pid.trim()]);
+            kill.run().exits(0);
+            next.enters_at_once();
+        } else {
+            next.enters();
+            assert!(began.elapsed() < ms(2000) + AT_ONCE);
+        }
+    });
+}
+
 // How long.
 
 #[test]
@@ -429,8 +514,6 @@ fn a_release_wakes_the_next_and_nobody_else() {
     until(SOON, "all of them are blocked", || {
         sandbox.awaited_bytes().len() == 8
     });
-    // A thread that is blocked may still be on its way to the processor's idle loop.
-    std::thread::sleep(ms(100));
     let mut next = waiters.remove(0);
     let run = || {
         waiters
@@ -438,7 +521,13 @@ fn a_release_wakes_the_next_and_nobody_else() {
             .map(|waiter| switches(waiter.pid()))
             .sum::<u64>()
     };
-    let before = run();
+    let mut before = run();
+    // Blocked threads are not yet all that there are: the busy machine may still have some to run.
+    until(SOON, "they stand still", || {
+        std::thread::sleep(ms(150));
+        let last = std::mem::replace(&mut before, run());
+        last == before
+    });
     holder.end().exits(0);
     next.enters();
     std::thread::sleep(ms(100));

@@ -84,7 +84,7 @@ pub struct SqliteStore {
 enum Entry {
     Granted(Lease),
     Busy(Vec<Held>),
-    Waiting(i64, Obstacle),
+    Waiting(i64, Obstacle, Vec<Held>),
     Deadlock(Vec<Held>),
     OtherSlots(u32),
 }
@@ -425,8 +425,8 @@ impl SqliteStore {
             let Some(mark) = mark.filter(|_| waits) else {
                 return Ok(Some(Entry::Busy(shown(by)?)));
             };
-            if place.is_some() {
-                return Ok(Some(Entry::Waiting(at, obstacle)));
+            if let Some(id) = place {
+                return Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)));
             }
             if let Some(enclosing) = enclosing
                 && let Some(cycle) = ticket::cycle(transaction, rules, enclosing, &by)?
@@ -434,7 +434,7 @@ impl SqliteStore {
                 return Ok(Some(Entry::Deadlock(shown(cycle)?)));
             }
             let id = ticket::enqueue(transaction, rules, request, token, mark, enclosing)?;
-            Ok(Some(Entry::Waiting(id, obstacle)))
+            Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)))
         })
     }
 
@@ -459,9 +459,9 @@ impl SqliteStore {
                 }
                 Answer::Granted(lease)
             }
-            Entry::Waiting(id, obstacle) => {
+            Entry::Waiting(id, obstacle, others) => {
                 self.place = Some((id, token));
-                Answer::Waiting(obstacle)
+                Answer::Waiting(obstacle, others)
             }
             Entry::Busy(others) => {
                 self.hold = None;
@@ -863,7 +863,11 @@ impl Store for SqliteStore {
             .optional()?;
         drop(statement);
         Ok(match row {
-            None => Look::Gone,
+            None => {
+                // By `release --force --now`, most likely: the locks are not ours, and whoever waits for us need not.
+                self.hold = None;
+                Look::Gone
+            }
             Some(Some(by)) => Look::Revoked(by),
             Some(None) => {
                 self.seen_version = Some(version);

@@ -457,13 +457,6 @@ fn obstacle(
         obstacle.bytes.extend(byte(nearest, which));
         return Ok(obstacle);
     }
-    // The holders are next. One of the line watches them all, where any one may open the way.
-    if let Some(ahead) = nearest_waiting(transaction, rules, &request.names, place)? {
-        obstacle
-            .bytes
-            .extend(byte(&ahead, |mark| Some(mark.waiting)));
-        return Ok(obstacle);
-    }
     for (ticket, standing) in blocking {
         if ticket.id != nearest.id && !alike(ticket) {
             continue;
@@ -492,6 +485,17 @@ fn obstacle(
                 until(&ticket.terms.expiry);
                 obstacle.is_unguarded = true;
             }
+        }
+    }
+    // Only the first in line looks again and again at what no byte tells of; the next looks when that one has moved.
+    if obstacle.is_unguarded {
+        let mut names = names(transaction, nearest.id)?;
+        names.retain(|name| request.names.contains(name));
+        if let Some(ahead) = nearest_waiting(transaction, rules, &names, place)? {
+            obstacle.is_unguarded = false;
+            obstacle.bytes = byte(&ahead, |mark| Some(mark.waiting))
+                .into_iter()
+                .collect();
         }
     }
     Ok(obstacle)
