@@ -136,6 +136,11 @@ pub fn list(names: &[LockName]) -> String {
     }
 }
 
+/// The verb that goes with a list of names.
+pub fn is_or_are(names: &[LockName]) -> &'static str {
+    if names.len() > 1 { "are" } else { "is" }
+}
+
 /// Which of the asked-for locks is held by whom: `deploy is held by ann@web1 (pid 812, ./deploy.sh) for 3m`.
 pub fn busy(asked: &[LockName], held: &Held) -> String {
     let name = asked_of(asked, held);

@@ -36,7 +36,7 @@ fn row(exit: Exit) -> (String, &'static str) {
         Exit::Usage => (code, "usage error: nothing was done"),
         Exit::Store => (
             code,
-            "the database cannot be used (missing, not tenure's, damaged, no permission, disk full, locked by another program for 10 s): CMD was not started",
+            "the database cannot be used (missing, not tenure's, damaged, no permission, disk full, locked by another program for 10 s): CMD was not started. Also when standard output cannot be written",
         ),
         Exit::Busy(_) | Exit::Deadlock => (
             code,

@@ -81,7 +81,8 @@ fn not_held(common: &Common, json: bool, names: &[LockName], location: &str) -> 
             output::list(names)
         };
         output::say(&format!(
-            "{what} is not held: the lease is over or another's (in {location})"
+            "{what} {} not held: the lease is over or another's (in {location})",
+            output::is_or_are(names)
         ));
     }
     if json {

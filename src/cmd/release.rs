@@ -51,8 +51,9 @@ fn give_back(args: &Release, common: &Common) -> Result<Exit> {
         Shown::NotHeld => Ok(not_held(common, args.json, &names, &place(&store))),
         Shown::OnlySome(all) => Err(only_some(&all)),
         Shown::OfRun(held) => Err(Usage(format!(
-            "{} is held by a run (pid {}), which gives it back when its command ends; release --force stops that",
+            "{} {} held by a run (pid {}), which gives back what it holds when its command ends; release --force stops that",
             output::list(&held.names),
+            output::is_or_are(&held.names),
             held.holder.pid
         ))
         .into()),

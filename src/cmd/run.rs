@@ -140,8 +140,9 @@ fn release(store: &mut dyn Store, lease: &Lease) {
     if let Err(error) = store.give_back(lease) {
         let names = output::list(&lease.names);
         output::say(&format!(
-            "{}; {names} is free all the same",
-            output::chain(&error)
+            "{}; {names} {} free all the same",
+            output::chain(&error),
+            output::is_or_are(&lease.names)
         ));
     }
 }
@@ -301,7 +302,7 @@ impl<'a> Supervision<'a> {
             match self.store.look(self.lease) {
                 Ok(Look::Held) => {}
                 Ok(Look::Gone) => return self.lose("its lease is gone from the database"),
-                Ok(Look::Revoked(by)) => return self.lose(&format!("it was taken away by {by}")),
+                Ok(Look::Revoked(by)) => return self.lose(&format!("taken away by {by}")),
                 Ok(Look::Moved) => {
                     return self.lose(&format!(
                         "{} or a side file of it was deleted or replaced",
