@@ -6,7 +6,9 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use crate::pty::{CTRL_C, Terminal};
-use crate::support::{Call, Running, SOON, Sandbox, Signal, for_each, ms, throughout, until};
+use crate::support::{
+    Call, Running, SOON, Sandbox, Signal, for_each, ms, stays, throughout, until,
+};
 use crate::waiters::{AT_ONCE, TELL_TIME, assert_prompt, now, switches, ticks};
 
 /// Notes that it is in, and for how long: flock(1) watches that no two are at work.
@@ -451,10 +453,13 @@ fn a_wait_ends_in_time_however_often_it_is_woken() {
         .collect();
     let call = sandbox.tenure().args(["run", "A", "--wait", "3s"]);
     let mut waiter = sandbox.queue(call.args(["--", "touch", "ran"]));
-    while !waiter.is_over() {
-        waiter.signal(Signal::CONT);
-        std::thread::sleep(ms(5));
-    }
+    until(SOON, "its wait has ended", || {
+        let is_over = waiter.is_over();
+        if !is_over {
+            waiter.signal(Signal::CONT);
+        }
+        is_over
+    });
     waiter.wait().is_busy("A").took(ms(3000)..ms(3500));
     assert!(!holder.is_over());
     assert!(!sandbox.path("ran").exists(), "CMD was run");
@@ -500,9 +505,9 @@ fn waiters_are_blocked_in_the_kernel_each_on_another_and_use_no_processor_time()
             .sum::<u64>()
     };
     let before = used();
-    std::thread::sleep(ms(2000));
-    let during = used() - before;
-    assert!(during <= 5, "{during} ticks of 10 ms");
+    throughout(ms(2000), "they use at most 5 ticks of 10 ms", || {
+        used() - before <= 5
+    });
     drop(holder);
 }
 
@@ -524,14 +529,12 @@ fn a_release_wakes_the_next_and_nobody_else() {
     let mut before = run();
     // Blocked threads are not yet all that there are: the busy machine may still have some to run.
     until(SOON, "they stand still", || {
-        std::thread::sleep(ms(150));
-        let last = std::mem::replace(&mut before, run());
-        last == before
+        before = run();
+        stays(ms(150), || run() == before)
     });
     holder.end().exits(0);
     next.enters();
-    std::thread::sleep(ms(100));
-    assert_eq!(run(), before, "others were woken");
+    throughout(ms(100), "nobody else is woken", || run() == before);
 }
 
 #[test]

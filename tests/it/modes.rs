@@ -398,8 +398,7 @@ fn a_waiter_sleeps_until_the_least_time_has_passed_and_enters_then() {
             holder.end().exits(0);
         }
         let before = ticks(waiter.pid());
-        std::thread::sleep(ms(300));
-        assert!(ticks(waiter.pid()) - before <= 2, "it sleeps");
+        throughout(ms(300), "it sleeps", || ticks(waiter.pid()) - before <= 2);
         let entered = waiter.wait().told_time();
         assert!(entered >= end, "{entered} is before {end}");
         entered - end

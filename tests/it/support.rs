@@ -50,18 +50,27 @@ pub fn until(deadline: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Watches for all of `duration` that `is_so` stays true, looking every 20 ms.
+/// Watches for all of `duration` that `is_so` stays true.
 #[track_caller]
-pub fn throughout(duration: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn throughout(duration: Duration, what: &str, is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    assert!(
+        stays(duration, is_so),
+        "after {:?} it was no longer so that {what}",
+        start.elapsed()
+    );
+}
+
+/// Whether `is_so` stays true for all of `duration`, looking every 20 ms.
+pub fn stays(duration: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < duration {
-        assert!(
-            is_so(),
-            "after {:?} it was no longer so that {what}",
-            start.elapsed()
-        );
+        if !is_so() {
+            return false;
+        }
         std::thread::sleep(ms(20));
     }
+    true
 }
 
 /// Calls `body` with each item, in a few threads at once, for most of a process's time is waiting.
