@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::{explain, not_held, only_some, open, place, sorted, token_of};
+use super::{explain, not_held, only_some, open, sorted, token_of};
 use crate::cli::{Common, Extend};
 use crate::duration::{millis, show};
 use crate::exit::Exit;
@@ -19,7 +19,7 @@ pub fn run(args: &Extend, common: &Common) -> Result<Exit> {
     let names = sorted(&args.names);
     let mut store = open(common, Purpose::Change)?;
     match store.extend(&token, &names, args.ttl)? {
-        Shown::NotHeld => Ok(not_held(common, args.json, &names, &place(&store))),
+        Shown::NotHeld => Ok(not_held(common, args.json, &names, &store.location())),
         Shown::OnlySome(all) => Err(only_some(&all)),
         Shown::OfRun(held) | Shown::Done(held) => {
             let ttl = args.ttl.unwrap_or(held.ttl);
@@ -28,7 +28,7 @@ pub fn run(args: &Extend, common: &Common) -> Result<Exit> {
                     "{} is held for {} from now (in {})",
                     output::list(&held.names),
                     show(ttl),
-                    place(&store)
+                    store.location()
                 )
             });
             if args.json {

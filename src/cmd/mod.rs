@@ -13,7 +13,6 @@ use crate::cli::{Cli, Common, Taking, Verb};
 use crate::exit::{Exit, Usage};
 use crate::lock::{Holder, LockName, Request, Token};
 use crate::output;
-use crate::store::Store;
 use crate::store::sqlite::{self, Purpose, SqliteStore};
 
 /// Does what the command line says.
@@ -106,9 +105,4 @@ fn explain(common: &Common, text: impl FnOnce() -> String) {
     if common.verbose {
         output::say(&text());
     }
-}
-
-/// Where a store is, for a message.
-fn place(store: &dyn Store) -> String {
-    store.location()
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::{explain, not_held, only_some, open, place, sorted, token_of};
+use super::{explain, not_held, only_some, open, sorted, token_of};
 use crate::cli::{Common, Release};
 use crate::exit::{Exit, Usage};
 use crate::holder;
@@ -47,8 +47,8 @@ fn give_back(args: &Release, common: &Common) -> Result<Exit> {
         store.release(&token, &names)?
     };
     match shown {
-        Shown::Done(held) => done(args, common, &[held], &place(&store)),
-        Shown::NotHeld => Ok(not_held(common, args.json, &names, &place(&store))),
+        Shown::Done(held) => done(args, common, &[held], &store.location()),
+        Shown::NotHeld => Ok(not_held(common, args.json, &names, &store.location())),
         Shown::OnlySome(all) => Err(only_some(&all)),
         Shown::OfRun(held) => Err(Usage(format!(
             "{} {} held by a run (pid {}), which gives back what it holds when its command ends; release --force stops that",
@@ -66,7 +66,7 @@ fn take_away(args: &Release, common: &Common) -> Result<Exit> {
     let by = holder::show(&holder::of_caller(None));
     let taken = store.revoke(&names, args.if_fence, args.now, &by)?;
     if taken.is_empty() {
-        return Ok(not_held(common, args.json, &names, &place(&store)));
+        return Ok(not_held(common, args.json, &names, &store.location()));
     }
     for held in &taken {
         say_what_goes_with_it(&names, held);
@@ -74,7 +74,7 @@ fn take_away(args: &Release, common: &Common) -> Result<Exit> {
     if !args.now {
         wait_until_gone(&mut store, &taken)?;
     }
-    done(args, common, &taken, &place(&store))
+    done(args, common, &taken, &store.location())
 }
 
 fn say_what_goes_with_it(asked: &[LockName], held: &Held) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::{not_held, place, sorted};
+use super::{not_held, sorted};
 use crate::cli::{Common, Status};
 use crate::exit::Exit;
 use crate::lock::{Held, LockName};
@@ -18,7 +18,7 @@ use crate::store::sqlite::{self, Purpose};
 pub fn run(args: &Status, common: &Common) -> Result<Exit> {
     let mut store = sqlite::open(common.db.as_deref(), Purpose::Look)?;
     let location = match &store {
-        Some(store) => place(store),
+        Some(store) => store.location(),
         None => match &common.db {
             Some(named) => named.display().to_string(),
             None => sqlite::default_location()?,

@@ -1,10 +1,10 @@
-//! Taking locks, for `acquire` and `run`: one try, or as many as `--wait` allows.
+//! Taking locks, for `acquire` and `run`: one try, or with `--wait` a stay in the line.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{explain, place};
+use super::explain;
 use crate::cli::{Common, Taking};
 use crate::duration::{Patience, show};
 use crate::exit::{Exit, Usage};
@@ -55,7 +55,7 @@ pub fn take(
                         "holding {} with fence {} (in {})",
                         output::list(&lease.names),
                         lease.fence,
-                        place(store)
+                        store.location()
                     )
                 });
                 return Ok(Taken::Granted(lease));
@@ -177,7 +177,7 @@ fn say_busy(store: &dyn Store, request: &Request, others: &[Held], patience: Pat
         Patience::AtMost(limit) => format!("gave up after {}", show(limit)),
         Patience::Forever => String::new(),
     };
-    output::say(&format!("{what} (in {}); {hint}", place(store)));
+    output::say(&format!("{what} (in {}); {hint}", store.location()));
 }
 
 /// Waits until the moment has passed, or a signal comes that ends the program. Stops when the terminal says so.

@@ -1,6 +1,7 @@
 //! The store in a SQLite file: opening it, the one way to write, and the statements.
 //!
-//! `file` owns the database as a file, `blocker` tells who keeps it locked, `schema.sql` is the layout.
+//! `file` owns the database as a file, `connection` opens it, `ticket` has the rows and their statements, `blocker`
+//! tells who keeps it locked, `schema.sql` is the layout.
 
 mod blocker;
 mod connection;
