@@ -1,9 +1,10 @@
 //! The store in a SQLite file: opening it, the one way to write, and the statements.
 //!
-//! `file` owns the database as a file, `connection` opens it, `ticket` has the rows and their statements, `blocker`
-//! tells who keeps it locked, `schema.sql` is the layout.
+//! `file` owns the database as a file, `connection` opens it, `ticket` has the rows and their statements, `circle`
+//! finds waits that would not end, `blocker` tells who keeps the database locked, `schema.sql` is the layout.
 
 mod blocker;
+mod circle;
 mod connection;
 mod file;
 mod ticket;
@@ -430,9 +431,9 @@ impl SqliteStore {
                 return Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)));
             }
             if let Some(enclosing) = enclosing
-                && let Some(cycle) = ticket::cycle(transaction, rules, enclosing, &by)?
+                && let Some(circle) = circle::closed_by(transaction, rules, request, enclosing)?
             {
-                return Ok(Some(Entry::Deadlock(shown(cycle)?)));
+                return Ok(Some(Entry::Deadlock(shown(circle)?)));
             }
             let id = ticket::enqueue(transaction, rules, request, token, mark, enclosing)?;
             Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)))
@@ -468,9 +469,9 @@ impl SqliteStore {
                 self.hold = None;
                 Answer::Busy(others)
             }
-            Entry::Deadlock(cycle) => {
+            Entry::Deadlock(circle) => {
                 self.hold = None;
-                Answer::Deadlock(cycle)
+                Answer::Deadlock(circle)
             }
             Entry::OtherSlots(slots) => {
                 self.hold = None;

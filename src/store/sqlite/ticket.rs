@@ -1,7 +1,7 @@
 //! Tickets as rows: reading them, and the statements that change them. All of it happens inside a transaction that
 //! the caller began. The rules of the line are those of `line`; here it is walked.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use anyhow::{Context, Result};
 use rusqlite::{OptionalExtension, Row, Transaction, named_params, params};
@@ -137,6 +137,10 @@ impl Ticket {
         rules: &Rules<'_>,
         standing: Standing,
     ) -> Result<Held> {
+        let inside_of = match self.enclosing {
+            Some(id) => by_id(transaction, id)?.and_then(|lease| lease.fence),
+            None => None,
+        };
         let until = match (standing, &self.terms.earliest_end) {
             (Standing::Resting, Some(end)) => end,
             _ => &self.terms.expiry,
@@ -153,6 +157,7 @@ impl Ticket {
             standing,
             revoked: self.revoked,
             guarded: self.terms.mark.is_some(),
+            inside_of,
             holder: self.holder,
         })
     }
@@ -164,7 +169,7 @@ pub fn inode_to_sql(inode: u64) -> i64 {
 }
 
 /// The locks of a ticket, in order.
-fn names(transaction: &Transaction<'_>, id: i64) -> Result<Vec<LockName>> {
+pub fn names(transaction: &Transaction<'_>, id: i64) -> Result<Vec<LockName>> {
     let mut statement =
         transaction.prepare_cached("select name from claim where ticket = ?1 order by name")?;
     let names = statement.query_map([id], |row| row.get::<_, String>(0))?;
@@ -529,54 +534,14 @@ fn nearest_waiting(
     Ok(nearest)
 }
 
-/// The cycle that would be closed if a ticket inside of the lease `enclosing` waited for these: from the first of
-/// them to a lease that encloses it. A waiter waits for whoever conflicts ahead of it; a holder, for what is asked
-/// for or held inside of it.
-pub fn cycle(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    enclosing: i64,
-    blocking: &[Ticket],
-) -> Result<Option<Vec<Ticket>>> {
-    let mut enclosers = HashSet::new();
-    let mut next = Some(enclosing);
-    while let Some(id) = next {
-        if !enclosers.insert(id) {
-            break;
-        }
-        next = by_id(transaction, id)?.and_then(|ticket| ticket.enclosing);
-    }
-    let mut seen = HashSet::new();
-    let mut paths: Vec<Vec<Ticket>> = blocking.iter().map(|ticket| vec![ticket.clone()]).collect();
-    while let Some(path) = paths.pop() {
-        let last = path.last().expect("no path is empty");
-        if enclosers.contains(&last.id) {
-            return Ok(Some(path));
-        }
-        if !seen.insert(last.id) {
-            continue;
-        }
-        let waits_for = if last.is_held {
-            enclosed(transaction, last.id)?
-        } else {
-            ahead_of(transaction, last)?
-        };
-        for ticket in waits_for {
-            if !rules.standing(&ticket)?.is_over() {
-                paths.push(path.iter().cloned().chain([ticket]).collect());
-            }
-        }
-    }
-    Ok(None)
-}
-
-fn by_id(transaction: &Transaction<'_>, id: i64) -> Result<Option<Ticket>> {
+pub fn by_id(transaction: &Transaction<'_>, id: i64) -> Result<Option<Ticket>> {
     let mut statement =
         transaction.prepare_cached(concat!("select ", columns!(), " from ticket where id = ?1"))?;
     Ok(statement.query_row([id], Ticket::from_row).optional()?)
 }
 
-fn enclosed(transaction: &Transaction<'_>, id: i64) -> Result<Vec<Ticket>> {
+/// What is held or asked for inside of a lease, the living and the dead.
+pub fn inside(transaction: &Transaction<'_>, id: i64) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
@@ -586,18 +551,15 @@ fn enclosed(transaction: &Transaction<'_>, id: i64) -> Result<Vec<Ticket>> {
     Ok(tickets.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Whoever is ahead of a waiting ticket and conflicts with it.
-fn ahead_of(transaction: &Transaction<'_>, ticket: &Ticket) -> Result<Vec<Ticket>> {
+/// Everybody who holds a lock or stands in the line for it, in that order, the living and the dead.
+pub fn line_of(transaction: &Transaction<'_>, name: &LockName) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
-        " from claim join ticket on ticket.id = claim.ticket
-         where claim.ticket < ?1 and claim.name in (select name from claim where ticket = ?1)"
+        " from claim join ticket on ticket.id = claim.ticket where claim.name = ?1 order by claim.ticket"
     ))?;
-    let tickets = statement.query_map([ticket.id], Ticket::from_row)?;
-    let mut tickets = tickets.collect::<rusqlite::Result<Vec<_>>>()?;
-    tickets.retain(|other| line::relation(ticket.mode, other.mode) != line::Relation::Compatible);
-    Ok(tickets)
+    let tickets = statement.query_map([name.as_str()], Ticket::from_row)?;
+    Ok(tickets.collect::<rusqlite::Result<_>>()?)
 }
 
 /// The next number of the one counter. It keeps up with the wall clock, so that it goes on growing even in a store
