@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use clap::error::{ContextKind, ErrorKind as ClapErrorKind};
 use serde_json::{Value, json};
 
 use crate::duration::{from_millis, millis, show};
@@ -55,10 +56,20 @@ pub fn print_json(value: &Value) -> anyhow::Result<()> {
 pub fn clap_error(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     if !error.use_stderr() {
-        return print(&text).map_or(Exit::Store, |()| Exit::Done);
+        return match print(&text) {
+            Ok(()) => Exit::Done,
+            Err(error) => {
+                say(&chain(&error));
+                Exit::Store
+            }
+        };
     }
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if error.kind() == ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = write!(io::stderr(), "{text}");
+        return Exit::Usage;
+    }
+    if let Some(hint) = hint_for_flock(error) {
+        say(&hint);
         return Exit::Usage;
     }
     // The first paragraph names the mistake; what follows it repeats the usage.
@@ -67,6 +78,28 @@ pub fn clap_error(error: &clap::Error) -> Exit {
     let words: Vec<&str> = what.lines().map(str::trim).collect();
     say(&format!("{} (tenure --help tells more)", words.join(" ")));
     Exit::Usage
+}
+
+/// What to do here instead, for an option that flock(1) has and the verb that takes a lock has not.
+fn hint_for_flock(error: &clap::Error) -> Option<String> {
+    let text = |kind| error.get(kind).map(ToString::to_string);
+    let usage = text(ContextKind::Usage)?;
+    let takes = ["tenure run ", "tenure acquire "];
+    if error.kind() != ClapErrorKind::UnknownArgument
+        || !takes.iter().any(|verb| usage.contains(verb))
+    {
+        return None;
+    }
+    let option = text(ContextKind::InvalidArg)?;
+    let instead = match option.as_str() {
+        "-c" | "--command" => ": a shell reads a command with tenure run NAME -- sh -c 'COMMAND'",
+        "-o" | "--close" => {
+            ", nor a need for it: what a command leaves running does not keep the lock"
+        }
+        "-u" | "--unlock" => ": tenure release gives back what tenure acquire took",
+        _ => return None,
+    };
+    Some(format!("there is no {option}{instead}"))
 }
 
 /// An error's chain of causes in one line, in the words of the system without its numbers.
