@@ -10,7 +10,8 @@ use std::time::Instant;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::support::{Outcome, Running, SOON, Sandbox, for_each, ms, throughout, until};
+use crate::support::{Outcome, Running, SOON, Sandbox, Signal, for_each, ms, throughout, until};
+use crate::waiters::AT_ONCE;
 
 /// The database and all that belongs to it.
 const FILES: [&str; 4] = ["l.db", "l.db-guard", "l.db-shm", "l.db-wal"];
@@ -489,6 +490,50 @@ fn a_newcomer_does_not_enter_while_the_job_of_a_deleted_database_lives() {
     until(SOON, "a newcomer can enter", || {
         attempt(&sandbox).code == Some(0)
     });
+}
+
+/// Whether a process keeps a signal for later.
+pub fn blocks(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+/// A holder whose job does not end when these files are deleted, so that a newcomer has to wait.
+pub fn lose<'a>(sandbox: &'a Sandbox, files: &[&str]) -> Running<'a> {
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let words = ["run", "--kill-after", "1h", "A", "--", "sh", "-c", script];
+    let holder = sandbox.tenure().args(words).start_ready();
+    for file in files {
+        fs::remove_file(sandbox.path(file)).expect("it was made");
+    }
+    holder
+}
+
+#[test]
+fn a_newcomer_that_waits_for_the_holders_of_lost_files_hears_signals() {
+    for files in [&["l.db"][..], &["l.db-wal", "l.db-shm"]] {
+        let sandbox = Sandbox::new();
+        let _holder = lose(&sandbox, files);
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            for words in [&["run", "A", "--", "touch", "ran"][..], &["acquire", "A"]] {
+                let mut newcomer = sandbox.tenure().args(words).detached().start();
+                let pid = newcomer.pid();
+                until(SOON, "it has got there", || blocks(pid, signal));
+                throughout(ms(100), "it waits", || !newcomer.is_over());
+                newcomer.signal(signal);
+                let sent = Instant::now();
+                newcomer
+                    .wait()
+                    .dies_by(signal)
+                    .prints_nothing()
+                    .says_nothing();
+                assert!(sent.elapsed() < AT_ONCE, "{files:?} {signal:?} {words:?}");
+            }
+        }
+        assert_did_not_run(&sandbox);
+    }
 }
 
 #[test]
