@@ -163,7 +163,12 @@ pub fn pause_unless_interrupted(about: Duration) -> Result<(), Interrupted> {
     if signals::pending([Signal::TSTP]).is_some() {
         signals::stop_by(Signal::TSTP);
     }
-    signals::pending(TERMINATION).map_or(Ok(()), |signal| Err(Interrupted(signal)))
+    interruption().map_or(Ok(()), Err)
+}
+
+/// Whether a signal has come that ends the program, and still is to be read.
+pub fn interruption() -> Option<Interrupted> {
+    signals::pending(TERMINATION).map(Interrupted)
 }
 
 /// A duration between half and one and a half times the given one.

@@ -686,6 +686,35 @@ fn whoever_locks_the_database_for_too_long_is_named() {
 }
 
 #[test]
+fn one_who_waits_for_a_locked_database_before_it_has_anything_hears_signals() {
+    let sandbox = Sandbox::new();
+    make_database(&sandbox);
+    let backup = sandbox.connect();
+    backup
+        .execute_batch("begin immediate")
+        .expect("nobody else writes");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        for words in [
+            &["run", "A", "--", "touch", "ran"][..],
+            &["run", "--wait", "60s", "A", "--", "touch", "ran"],
+            &["acquire", "A"],
+        ] {
+            let mut call = sandbox.tenure().args(words).detached().start();
+            let pid = call.pid();
+            until(SOON, "it has got there", || blocks(pid, signal));
+            throughout(ms(100), "it waits", || !call.is_over());
+            call.signal(signal);
+            let sent = Instant::now();
+            call.wait().dies_by(signal).prints_nothing().says_nothing();
+            assert!(sent.elapsed() < AT_ONCE, "{signal:?} {words:?}");
+        }
+    }
+    backup.execute_batch("commit").expect("it was begun");
+    assert_did_not_run(&sandbox);
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
 fn a_database_that_is_locked_for_twice_the_time_to_live_does_not_end_the_job() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.tenure().args(["run", "--ttl", "1s", "A"]).hold();

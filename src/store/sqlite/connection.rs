@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +13,7 @@ use rustix::fs::Mode;
 
 use super::file::{self, OwnUmask};
 use crate::duration::millis;
-use crate::wait;
+use crate::wait::{self, Interrupted};
 
 /// The pause between two tries at SQLite's locks. SQLite's own back-off reaches 100 ms and starves.
 pub const BUSY_PAUSE: Duration = Duration::from_millis(1);
@@ -36,6 +36,7 @@ pub enum Durability {
 pub struct Deadline {
     origin: Instant,
     millis: Arc<AtomicI64>,
+    heeds_signals: Arc<AtomicBool>,
 }
 
 impl Deadline {
@@ -43,16 +44,29 @@ impl Deadline {
         Self {
             origin: Instant::now(),
             millis: Arc::default(),
+            heeds_signals: Arc::default(),
         }
     }
 
     pub fn set(&self, patience: Duration) {
         self.millis
             .store(millis(self.origin.elapsed() + patience), Ordering::Relaxed);
+        self.heeds_signals.store(false, Ordering::Relaxed);
+    }
+
+    /// From now on it has passed, too, when a signal has come that ends the program and is kept for later.
+    pub fn heed_signals(&self) {
+        self.heeds_signals.store(true, Ordering::Relaxed);
     }
 
     pub fn has_passed(&self) -> bool {
         millis(self.origin.elapsed()) >= self.millis.load(Ordering::Relaxed)
+            || self.interruption().is_some()
+    }
+
+    pub fn interruption(&self) -> Option<Interrupted> {
+        let heeds_signals = self.heeds_signals.load(Ordering::Relaxed);
+        wait::interruption().filter(|_| heeds_signals)
     }
 }
 

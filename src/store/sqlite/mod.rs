@@ -237,11 +237,29 @@ impl SqliteStore {
     fn write<T>(
         &mut self,
         patience: Duration,
+        act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.patience.set(patience);
+        self.write_in_time(patience, act)
+    }
+
+    /// As [`Self::write`], which a signal that ends the program ends before it has begun: for what nobody misses.
+    fn write_unless_interrupted<T>(
+        &mut self,
+        act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.patience.set(PATIENCE);
+        self.patience.heed_signals();
+        self.write_in_time(PATIENCE, act)
+    }
+
+    fn write_in_time<T>(
+        &mut self,
+        patience: Duration,
         mut act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
         // A writer that is stopped in the middle stops everybody.
         let _no_stops = NoStops::begin();
-        self.patience.set(patience);
         let began = Instant::now();
         let mut made_room = false;
         loop {
@@ -259,7 +277,10 @@ impl SqliteStore {
                     wait::pause(BUSY_PAUSE);
                 }
                 Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed) => {
-                    return Err(self.is_locked(patience));
+                    return Err(match self.patience.interruption() {
+                        Some(interrupted) => interrupted.into(),
+                        None => self.is_locked(patience),
+                    });
                 }
                 Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) if !made_room => {
                     made_room = true;
@@ -381,7 +402,7 @@ impl SqliteStore {
         let (path, identity) = (self.path.clone(), self.identity);
         let place = self.place.map(|(id, _)| id);
         let tied = self.tie.map(|(_, mark)| mark);
-        self.write(PATIENCE, |transaction, rules| {
+        self.write_unless_interrupted(|transaction, rules| {
             let is_in_place =
                 file::is_in_place(&path, identity)? && !rules.guard.is_some_and(Guard::is_replaced);
             if !is_in_place {
