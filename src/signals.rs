@@ -239,14 +239,15 @@ impl Signals {
         Self::capture(&read, &STOPS, chld_ignored)
     }
 
-    /// For a command that may wait: what ends it.
+    /// For a command that may wait: what ends it, and the stop that makes it leave the line.
     ///
     /// # Errors
     /// Those of signalfd(2): no descriptor left.
     pub fn for_waiter() -> io::Result<Self> {
         let read: Vec<c_int> = TERMINATION
-            .iter()
-            .filter(|&&signal| !is_ignored(signal))
+            .into_iter()
+            .chain([Signal::TSTP])
+            .filter(|&signal| !is_ignored(signal))
             .map(|signal| signal.0)
             .collect();
         Self::capture(&read, &[], false)

@@ -492,6 +492,26 @@ fn a_wait_is_stopped_by_ctrl_z_and_goes_on_after_fg() {
 }
 
 #[test]
+fn a_wait_of_acquire_is_stopped_by_ctrl_z_too_and_leaves_the_line() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("A");
+    let mut terminal = Terminal::new();
+    let _shell = shell(&sandbox, &mut terminal);
+    terminal.types("tenure acquire A --wait 60 --json\n");
+    until(SOON, "it stands in the line", || sandbox.line().len() == 1);
+    terminal.types(CTRL_Z);
+    terminal.sees("Stopped");
+    terminal.sees(PROMPT);
+    assert_eq!(sandbox.line(), [0; 0]);
+    holder.end();
+    assert!(!sandbox.is_busy("A"));
+    terminal.types("fg\n");
+    terminal.sees("\"token\"");
+    terminal.sees(PROMPT);
+    assert!(sandbox.is_busy("A"));
+}
+
+#[test]
 fn a_newcomer_that_waits_for_the_holders_of_lost_files_is_stopped_by_ctrl_z_and_holds_up_nobody() {
     for files in [&["l.db"][..], &["l.db-wal", "l.db-shm"]] {
         let sandbox = Sandbox::new();
