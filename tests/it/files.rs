@@ -10,7 +10,9 @@ use std::time::Instant;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::support::{Outcome, Running, SOON, Sandbox, Signal, for_each, ms, throughout, until};
+use crate::support::{
+    Outcome, Running, SOON, Sandbox, Signal, for_each, ms, stays, throughout, until,
+};
 use crate::waiters::AT_ONCE;
 
 /// The database and all that belongs to it.
@@ -683,6 +685,26 @@ fn whoever_locks_the_database_for_too_long_is_named() {
     assert_did_not_run(&sandbox);
     backup.execute_batch("commit").expect("it was begun");
     attempt(&sandbox).exits(0);
+}
+
+#[test]
+fn a_database_to_which_others_keep_writing_is_no_error_however_long_it_takes() {
+    let sandbox = Sandbox::new();
+    make_database(&sandbox);
+    let others = sandbox.connect();
+    let one_after_the_other = "begin immediate; update store set serial = serial + 1";
+    others
+        .execute_batch(one_after_the_other)
+        .expect("nobody else writes");
+    let mut call = sandbox.tenure().args(["acquire", "A"]).start();
+    // It may slip in between.
+    stays(ms(12_000), || {
+        let written = others.execute_batch(&format!("commit; {one_after_the_other}"));
+        written.expect("it is never for long");
+        !call.is_over()
+    });
+    others.execute_batch("commit").expect("it was begun");
+    call.wait().exits(0).says_nothing();
 }
 
 #[test]

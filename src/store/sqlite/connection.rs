@@ -18,6 +18,16 @@ use crate::wait::{self, Interrupted};
 /// The pause between two tries at SQLite's locks. SQLite's own back-off reaches 100 ms and starves.
 pub const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
+/// The longest pause, where there is a crowd: a thousand processes that look every millisecond leave no processor time
+/// to the one that has the lock, and get nowhere.
+const CROWD_PAUSE: Duration = Duration::from_millis(30);
+
+/// The pause after so many tries in vain: [`BUSY_PAUSE`] at first, and then longer by half of that after each, for it is
+/// no single transaction any more that is in the way.
+fn pause_after(tries: u32) -> Duration {
+    (BUSY_PAUSE * tries / 2).clamp(BUSY_PAUSE, CROWD_PAUSE)
+}
+
 /// How long side files may be unusable that another user is making: SQLite gives them their owner and mode only
 /// after it has made them.
 pub const SETTLING: Duration = Duration::from_secs(1);
@@ -49,9 +59,14 @@ impl Deadline {
     }
 
     pub fn set(&self, patience: Duration) {
+        self.prolong(patience);
+        self.heeds_signals.store(false, Ordering::Relaxed);
+    }
+
+    /// Counts from now, with all else as it was.
+    pub fn prolong(&self, patience: Duration) {
         self.millis
             .store(millis(self.origin.elapsed() + patience), Ordering::Relaxed);
-        self.heeds_signals.store(false, Ordering::Relaxed);
     }
 
     /// From now on it has passed, too, when a signal has come that ends the program and is kept for later.
@@ -108,10 +123,10 @@ fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connec
         open_to_read(path)?
     };
     let deadline = patience.clone();
-    connection.busy_handler(Some(move |_| {
+    connection.busy_handler(Some(move |tries: i32| {
         let goes_on = !deadline.has_passed();
         if goes_on {
-            wait::pause(BUSY_PAUSE);
+            wait::pause(pause_after(tries.unsigned_abs()));
         }
         goes_on
     }))?;

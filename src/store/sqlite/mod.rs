@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rusqlite::{
@@ -37,8 +37,8 @@ use crate::wait;
 /// The first SQLite without the defect that can lose a WAL's frames at its reset.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// How long a transaction waits for the write lock, whatever `--wait` says: nobody holds it for more than
-/// milliseconds unless he is stopped.
+/// How long a transaction waits for the write lock while nobody writes, whatever `--wait` says: nobody holds it for more
+/// than milliseconds unless he is stopped. Behind a crowd it may take longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one does that has something else to watch meanwhile, and will try again.
@@ -262,6 +262,7 @@ impl SqliteStore {
         let _no_stops = NoStops::begin();
         let began = Instant::now();
         let mut made_room = false;
+        let mut last_write = None;
         loop {
             let error = match self.try_write(&mut act) {
                 Ok(done) => return Ok(done),
@@ -277,10 +278,17 @@ impl SqliteStore {
                     wait::pause(BUSY_PAUSE);
                 }
                 Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed) => {
-                    return Err(match self.patience.interruption() {
-                        Some(interrupted) => interrupted.into(),
-                        None => self.is_locked(patience),
-                    });
+                    if let Some(interrupted) = self.patience.interruption() {
+                        return Err(interrupted.into());
+                    }
+                    let written = self.last_write().filter(|_| patience == PATIENCE);
+                    let age = written.map(|written| written.elapsed().unwrap_or_default());
+                    match age.and_then(|age| PATIENCE.checked_sub(age)) {
+                        // Whatever the clocks say: it is another write than the last time.
+                        Some(left) if written != last_write => self.patience.prolong(left),
+                        _ => return Err(self.is_locked(patience)),
+                    }
+                    last_write = written;
                 }
                 Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) if !made_room => {
                     made_room = true;
@@ -295,6 +303,12 @@ impl SqliteStore {
                 _ => return Err(error.context(format!("cannot write {}", self.path.display()))),
             }
         }
+    }
+
+    /// When anybody last wrote to the database.
+    fn last_write(&self) -> Option<SystemTime> {
+        let log = std::fs::metadata(file::beside(&self.path, "-wal"));
+        log.and_then(|log| log.modified()).ok()
     }
 
     /// The error that says who holds the file up.
