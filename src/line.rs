@@ -4,6 +4,8 @@
 //! in the line, conflicts with it on any of its names. A ticket's number is its place in the line, and whoever holds
 //! a lock that it conflicts with has a smaller one. Who lives is for `standing` to say.
 
+use std::collections::VecDeque;
+
 use crate::lock::Mode;
 
 /// What a ticket further ahead, on one of the same names, means to one behind it.
@@ -65,6 +67,127 @@ pub fn way<T, E>(
     })
 }
 
+/// What must happen before a ticket is gone, told by the numbers of other tickets. A holder is gone when whatever is
+/// held or asked for inside of its lease is: none ends before what it waits for itself. A waiter is gone when it has
+/// entered and ended; it can enter when all that block it are gone, and as many of those who take a slot as leave one
+/// for it. It makes no difference which: that they all have to wait for us is what makes a wait for slots endless,
+/// where for any other lock it is enough that one of those ahead has to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Each of these must be gone.
+    all: Vec<usize>,
+    /// Of these, so many.
+    some: Vec<usize>,
+    enough: usize,
+}
+
+impl Needs {
+    /// A holder's, by what is inside of its lease.
+    pub fn of_holder(inside: Vec<usize>) -> Self {
+        Self {
+            all: inside,
+            ..Self::default()
+        }
+    }
+
+    /// A waiter's, by those that live and are ahead of it on one of its names. Slots are of one name only.
+    pub fn of_waiter(mode: Mode, ahead: impl IntoIterator<Item = (usize, Mode)>) -> Self {
+        let mut needs = Self::default();
+        for (other, other_mode) in ahead {
+            match relation(mode, other_mode) {
+                Relation::Compatible => {}
+                Relation::Blocks => needs.all.push(other),
+                Relation::TakesSlot => needs.some.push(other),
+            }
+        }
+        if let Mode::Slots(slots) = mode {
+            let slots = usize::try_from(slots).unwrap_or(usize::MAX);
+            needs.enough = (needs.some.len() + 1).saturating_sub(slots);
+        }
+        needs
+    }
+
+    fn are_met(&self, gone: &[bool]) -> bool {
+        let of_some = self.some.iter().filter(|other| gone[**other]);
+        self.all.iter().all(|other| gone[*other]) && of_some.count() >= self.enough
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> {
+        let some = if self.enough > 0 { &self.some[..] } else { &[] };
+        self.all.iter().chain(some).copied()
+    }
+}
+
+/// The circle that makes the wait of ticket 0, a request, endless: if everybody ends and enters who can, it still
+/// cannot enter, and that is because of itself. None if it can, or if others wait for each other with no regard to it.
+///
+/// The first of the circle is in the way of the request, each other in the way of one before it or inside of it, and
+/// the request is inside of the one that has nobody inside of it. Where all who take a slot are in the way for ever,
+/// all of them are told.
+pub fn circle(needs: &[Needs]) -> Option<Vec<usize>> {
+    let mut gone = vec![false; needs.len()];
+    loop {
+        let mut moved = false;
+        for at in 0..needs.len() {
+            if !gone[at] && needs[at].are_met(&gone) {
+                gone[at] = true;
+                moved = true;
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    if gone[0] {
+        return None;
+    }
+    // How far each is from the request, along those that cannot go.
+    let mut needed_by = vec![Vec::new(); needs.len()];
+    for at in (0..needs.len()).filter(|at| !gone[*at]) {
+        for other in needs[at].others().filter(|other| !gone[*other]) {
+            needed_by[other].push(at);
+        }
+    }
+    let mut distances = vec![None; needs.len()];
+    let mut next = VecDeque::from([(0, 0usize)]);
+    while let Some((at, distance)) = next.pop_front() {
+        for &other in &needed_by[at] {
+            if distances[other].is_none() {
+                distances[other] = Some(distance + 1);
+                next.push_back((other, distance + 1));
+            }
+        }
+    }
+    distances[0]?;
+    let leads_back = |other: &usize| !gone[*other] && distances[*other].is_some();
+    let mut told = vec![false; needs.len()];
+    let mut circle = Vec::new();
+    let mut untold = vec![0];
+    while let Some(at) = untold.pop() {
+        if told[at] {
+            continue;
+        }
+        told[at] = true;
+        circle.push(at);
+        let all = needs[at].all.iter().copied().filter(leads_back);
+        // One that blocks is cause enough: the one from which it is not far to the request.
+        let nearest = all.min_by_key(|other| {
+            if *other == 0 {
+                Some(0)
+            } else {
+                distances[*other]
+            }
+        });
+        let some = needs[at].some.iter().copied().filter(leads_back);
+        match nearest {
+            Some(nearest) => untold.push(nearest),
+            None => untold.extend(some.rev()),
+        }
+    }
+    circle.remove(0);
+    Some(circle)
+}
+
 /// The smallest slot that none of the holders has.
 pub fn smallest_free(taken: &[u32]) -> u32 {
     // Of one more number than there are holders, one is free.
@@ -112,6 +235,21 @@ mod tests {
         proptest::collection::vec(ticket, 1..12)
     }
 
+    /// Few locks, each mostly with the same slots: many who are in each other's way.
+    fn crowd() -> impl Strategy<Value = Vec<Ticket>> {
+        let modes = prop_oneof![1 => Just(Mode::Exclusive), 1 => Just(Mode::Shared), 6 => Just(Mode::Slots(2))];
+        let ticket = (modes, 0..3u8).prop_map(|(mode, name)| {
+            // The last of the locks is for one at a time.
+            let mode = if name == 2 { Mode::Exclusive } else { mode };
+            Ticket {
+                names: vec![name],
+                mode,
+                held: false,
+            }
+        });
+        proptest::collection::vec(ticket, 4..20)
+    }
+
     /// Slow and obvious: straight from the rule, over every pair.
     fn may_enter(line: &[Ticket], at: usize) -> bool {
         let ticket = &line[at];
@@ -145,6 +283,111 @@ mod tests {
     fn conflict(one: &Ticket, other: &Ticket) -> bool {
         one.names.iter().any(|name| other.names.contains(name))
             && relation(one.mode, other.mode) == Relation::Blocks
+    }
+
+    /// Tickets in the order of their places, and inside of whose lease each was asked for.
+    #[derive(Clone, Debug, Default)]
+    struct World {
+        line: Vec<Ticket>,
+        inside_of: Vec<Option<usize>>,
+    }
+
+    impl World {
+        fn remove(&mut self, gone: usize) {
+            self.line.remove(gone);
+            self.inside_of.remove(gone);
+            for other in self.inside_of.iter_mut().flatten() {
+                *other -= usize::from(*other > gone);
+            }
+        }
+
+        fn let_in(&mut self) -> bool {
+            let mut moved = false;
+            for at in 0..self.line.len() {
+                if !self.line[at].held && may_enter(&self.line, at) {
+                    self.line[at].held = true;
+                    moved = true;
+                }
+            }
+            moved
+        }
+
+        /// Slow and obvious: plays on until nothing moves. Whether a ticket has got through.
+        fn drains(&self, which: usize) -> bool {
+            let (mut world, mut which) = (self.clone(), which);
+            loop {
+                let moved = world.let_in();
+                if world.line[which].held {
+                    return true;
+                }
+                let free =
+                    |at: &usize| world.line[*at].held && !world.inside_of.contains(&Some(*at));
+                let Some(gone) = (0..world.line.len()).find(free) else {
+                    if moved {
+                        continue;
+                    }
+                    return false;
+                };
+                world.remove(gone);
+                which -= usize::from(which > gone);
+            }
+        }
+
+        /// As the store has it: the newest is ticket 0, the others follow in their order.
+        fn needs(&self) -> Vec<Needs> {
+            let newest = self.line.len() - 1;
+            let number = |at: usize| if at == newest { 0 } else { at + 1 };
+            let of = |at: usize| {
+                let ticket = &self.line[at];
+                if ticket.held {
+                    let inside = (0..=newest).filter(|other| self.inside_of[*other] == Some(at));
+                    return Needs::of_holder(inside.map(number).collect());
+                }
+                let ahead = self.line[..at].iter().enumerate();
+                let ahead = ahead.filter(|(_, other)| {
+                    other.names.iter().any(|name| ticket.names.contains(name))
+                });
+                Needs::of_waiter(
+                    ticket.mode,
+                    ahead.map(|(other, of)| (number(other), of.mode)),
+                )
+            };
+            [newest].into_iter().chain(0..newest).map(of).collect()
+        }
+
+        /// Each of the circle waits for the next or has it inside, and the request is inside of the last; unless some
+        /// of it is about slots, of which there may be several.
+        fn check_circle(&self, newest: usize, circle: &[usize]) -> Result<(), TestCaseError> {
+            let at: Vec<usize> = circle.iter().map(|number| number - 1).collect();
+            prop_assert!(!at.contains(&newest));
+            let around = self.inside_of[newest];
+            let ends: Vec<_> = at
+                .iter()
+                .filter(|one| {
+                    self.line[**one].held
+                        && !at.iter().any(|other| self.inside_of[*other] == Some(**one))
+                })
+                .collect();
+            prop_assert_eq!(ends, [&around.expect("it is inside of one")]);
+            if [newest]
+                .iter()
+                .chain(&at)
+                .any(|one| matches!(self.line[*one].mode, Mode::Slots(_)))
+            {
+                return Ok(());
+            }
+            prop_assert_eq!(at.last().copied(), around);
+            for (one, next) in [newest].iter().chain(&at).zip(&at) {
+                let (ticket, other) = (&self.line[*one], &self.line[*next]);
+                let follows = if ticket.held {
+                    self.inside_of[*next] == Some(*one)
+                } else {
+                    conflict(ticket, other)
+                };
+                prop_assert!(follows);
+            }
+            Ok(())
+        }
     }
 
     proptest! {
@@ -182,6 +425,41 @@ mod tests {
                     // Mostly holders end; now and then a waiter gives up.
                     let gone = if held.is_empty() || leave.index(8) == 0 { leave.index(line.len()) } else { held[leave.index(held.len())] };
                     line.remove(gone);
+                }
+            }
+        }
+
+        /// Requests come, most of them inside of a lease that is held, stand in the line unless they are told that it
+        /// would be for ever, and go in any order: who is told would have brought all to a stop, himself included, and
+        /// without those all get through.
+        #[test]
+        fn who_closes_a_circle_is_told_and_nobody_else(arrivals in prop_oneof![arrivals(), crowd()], choices in proptest::collection::vec(any::<prop::sample::Index>(), 40)) {
+            let mut world = World::default();
+            let mut choices = choices.into_iter();
+            for ticket in arrivals {
+                let holders: Vec<usize> = (0..world.line.len()).filter(|at| world.line[*at].held).collect();
+                let inside_of = choices.next().filter(|_| !holders.is_empty()).map(|choice| holders[choice.index(holders.len())]);
+                world.line.push(ticket);
+                world.inside_of.push(inside_of);
+                let newest = world.line.len() - 1;
+                if may_enter(&world.line, newest) {
+                    world.line[newest].held = true;
+                    continue;
+                }
+                let circle = circle(&world.needs());
+                prop_assert_eq!(circle.is_some(), !world.drains(newest), "{:?}", world);
+                if let Some(circle) = circle {
+                    world.check_circle(newest, &circle)?;
+                    world.line.pop();
+                    world.inside_of.pop();
+                }
+                // Now and then one who can go does, and others enter.
+                if let Some(choice) = choices.next().filter(|choice| choice.index(3) == 0) {
+                    let at = choice.index(world.line.len());
+                    if world.line[at].held && !world.inside_of.contains(&Some(at)) {
+                        world.remove(at);
+                        world.let_in();
+                    }
                 }
             }
         }

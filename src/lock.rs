@@ -177,6 +177,8 @@ pub struct Held {
     pub revoked: bool,
     /// A `run` holds it, or held it until it was killed.
     pub guarded: bool,
+    /// The fence of the lease inside of which it was taken or asked for, if that is still there.
+    pub inside_of: Option<i64>,
 }
 
 /// When a time to live passes, on both clocks, in milliseconds.

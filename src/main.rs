@@ -22,6 +22,7 @@ use clap::Parser;
 
 use crate::cli::Cli;
 use crate::exit::{Exit, Usage};
+use crate::wait::Interrupted;
 
 fn main() -> ExitCode {
     let exit = match Cli::try_parse() {
@@ -38,6 +39,9 @@ fn main() -> ExitCode {
 
 /// Says what went wrong. Whatever is not the caller's mistake means that the store cannot be used.
 fn failed(error: &anyhow::Error, wants_json: bool) -> Exit {
+    if let Some(Interrupted(signal)) = error.downcast_ref() {
+        return Exit::Signal(*signal);
+    }
     let message = output::chain(error);
     output::say(&message);
     if error.is::<Usage>() {

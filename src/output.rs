@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use clap::error::{ContextKind, ErrorKind as ClapErrorKind};
 use serde_json::{Value, json};
 
 use crate::duration::{from_millis, millis, show};
@@ -55,10 +56,20 @@ pub fn print_json(value: &Value) -> anyhow::Result<()> {
 pub fn clap_error(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     if !error.use_stderr() {
-        return print(&text).map_or(Exit::Store, |()| Exit::Done);
+        return match print(&text) {
+            Ok(()) => Exit::Done,
+            Err(error) => {
+                say(&chain(&error));
+                Exit::Store
+            }
+        };
     }
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if error.kind() == ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = write!(io::stderr(), "{text}");
+        return Exit::Usage;
+    }
+    if let Some(hint) = hint_for_flock(error) {
+        say(&hint);
         return Exit::Usage;
     }
     // The first paragraph names the mistake; what follows it repeats the usage.
@@ -67,6 +78,28 @@ pub fn clap_error(error: &clap::Error) -> Exit {
     let words: Vec<&str> = what.lines().map(str::trim).collect();
     say(&format!("{} (tenure --help tells more)", words.join(" ")));
     Exit::Usage
+}
+
+/// What to do here instead, for an option that flock(1) has and the verb that takes a lock has not.
+fn hint_for_flock(error: &clap::Error) -> Option<String> {
+    let text = |kind| error.get(kind).map(ToString::to_string);
+    let usage = text(ContextKind::Usage)?;
+    let takes = ["tenure run ", "tenure acquire "];
+    if error.kind() != ClapErrorKind::UnknownArgument
+        || !takes.iter().any(|verb| usage.contains(verb))
+    {
+        return None;
+    }
+    let option = text(ContextKind::InvalidArg)?;
+    let instead = match option.as_str() {
+        "-c" | "--command" => ": a shell reads a command with tenure run NAME -- sh -c 'COMMAND'",
+        "-o" | "--close" => {
+            ", nor a need for it: what a command leaves running does not keep the lock"
+        }
+        "-u" | "--unlock" => ": tenure release gives back what tenure acquire took",
+        _ => return None,
+    };
+    Some(format!("there is no {option}{instead}"))
 }
 
 /// An error's chain of causes in one line, in the words of the system without its numbers.
@@ -160,12 +193,10 @@ pub fn busy(asked: &[LockName], held: &Held) -> String {
     line
 }
 
-/// The first of the asked-for locks that this lease has.
-pub fn asked_of<'a>(asked: &'a [LockName], held: &Held) -> &'a LockName {
-    asked
-        .iter()
-        .find(|name| held.names.contains(name))
-        .unwrap_or(&asked[0])
+/// The first of the asked-for locks that this lease has, or of its own where it has none of them.
+pub fn asked_of<'a>(asked: &'a [LockName], held: &'a Held) -> &'a LockName {
+    let mut both = asked.iter().filter(|name| held.names.contains(name));
+    both.next().or(held.names.first()).unwrap_or(&asked[0])
 }
 
 /// How long it has been held, by the wall clock, which is good enough to read.
@@ -213,6 +244,7 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "names": held.map(|held| held.names.iter().map(LockName::as_str).collect::<Vec<_>>()),
         "fence": held.map(|held| held.fence),
         "guarded": held.map(|held| held.guarded),
+        "inside_of": held.and_then(|held| held.inside_of),
         "ttl_ms": held.map(|held| millis(held.ttl)),
         "expires_in_ms": held.map(|held| millis(held.remaining)),
         "granted_at": held.map(|held| humantime::format_rfc3339_millis(granted_at(held)).to_string()),
@@ -236,23 +268,53 @@ fn mode(mode: Mode) -> (&'static str, Option<u32>) {
     }
 }
 
-/// Why waiting would be for ever: each of the cycle waits for the next, and the last holds the first up.
-pub fn deadlock(asked: &[LockName], cycle: &[Held]) -> String {
+/// Why waiting would be for ever: who of the circle waits for what, and who is inside of what.
+pub fn deadlock(asked: &[LockName], circle: &[Held]) -> String {
     let mut line = format!("waiting for {} would be for ever", list(asked));
-    for held in cycle {
-        let does = if held.standing == Standing::Waiting {
-            "is waited for"
+    for (at, held) in circle.iter().enumerate() {
+        let is_waiting = held.standing == Standing::Waiting;
+        let before = at.checked_sub(1).map(|before| &circle[before]);
+        let inside = before.is_some_and(|before| is_inside(held, before));
+        let names = if inside {
+            line += ", inside of which ";
+            held.names.clone()
         } else {
-            "is held"
+            line += "; ";
+            in_the_way(asked, &circle[..at], held)
         };
-        let _ = write!(
-            line,
-            "; {} {does} by {}",
-            list(&held.names),
-            holder::show(&held.holder)
-        );
+        let what = match held.mode {
+            Mode::Slots(_) => format!("a slot of {} is", list(&names)),
+            _ => format!("{} {}", list(&names), is_or_are(&names)),
+        };
+        let does = if is_waiting { "waited for" } else { "held" };
+        let _ = write!(line, "{what} {does} by {}", holder::show(&held.holder));
+        if is_waiting && !inside {
+            line += ", ahead in the line";
+        }
+        if !is_waiting && !circle.iter().any(|other| is_inside(other, held)) {
+            line += ", inside of which this command runs";
+        }
     }
-    line + ", of which this is a part"
+    line
+}
+
+/// The locks of one of a circle that are waited for: by the nearest of those before it, or by whoever asked.
+fn in_the_way(asked: &[LockName], before: &[Held], held: &Held) -> Vec<LockName> {
+    let waiting = before.iter().rev();
+    let waiting = waiting.filter(|held| held.standing == Standing::Waiting);
+    let mut wanted = waiting.map(|held| &held.names[..]).chain([asked]);
+    let shared = |wanted: &[LockName]| -> Vec<LockName> {
+        let names = held.names.iter().filter(|name| wanted.contains(name));
+        names.cloned().collect()
+    };
+    wanted
+        .find_map(|wanted| Some(shared(wanted)).filter(|names| !names.is_empty()))
+        .unwrap_or_else(|| held.names.clone())
+}
+
+/// Whether one was taken or asked for inside of the lease of another.
+fn is_inside(held: &Held, other: &Held) -> bool {
+    held.inside_of.is_some() && held.inside_of == other.fence
 }
 
 /// When the lease can end by time: not while its `run` lives.

@@ -155,6 +155,19 @@ pub fn is_ignored(signal: Signal) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// One of these that has come and is still to be read: this thread has it blocked.
+pub fn pending(among: impl IntoIterator<Item = Signal>) -> Option<Signal> {
+    let mut set = MaybeUninit::zeroed();
+    // SAFETY: the call only fills in the set, which is zeroed and so valid even if it failed.
+    let set: libc::sigset_t = unsafe {
+        libc::sigpending(set.as_mut_ptr());
+        set.assume_init()
+    };
+    // SAFETY: a valid set; a number that is no signal is not in it.
+    let is_in = |signal: &Signal| unsafe { libc::sigismember(&raw const set, signal.0) == 1 };
+    among.into_iter().find(is_in)
+}
+
 fn set_of(signals: impl IntoIterator<Item = c_int>) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set; sigaddset refuses what is no signal.
@@ -226,14 +239,15 @@ impl Signals {
         Self::capture(&read, &STOPS, chld_ignored)
     }
 
-    /// For a command that may wait: what ends it.
+    /// For a command that may wait: what ends it, and the stop that makes it leave the line.
     ///
     /// # Errors
     /// Those of signalfd(2): no descriptor left.
     pub fn for_waiter() -> io::Result<Self> {
         let read: Vec<c_int> = TERMINATION
-            .iter()
-            .filter(|&&signal| !is_ignored(signal))
+            .into_iter()
+            .chain([Signal::TSTP])
+            .filter(|&signal| !is_ignored(signal))
             .map(|signal| signal.0)
             .collect();
         Self::capture(&read, &[], false)

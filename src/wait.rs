@@ -1,6 +1,7 @@
 //! The only place that sleeps.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::guard;
-use crate::signals::{Received, Signals};
+use crate::signals::{self, Received, Signal, Signals, TERMINATION};
 
 /// What a thread needs that does nothing but block in one system call.
 const WATCHER_STACK: usize = 64 * 1024;
@@ -138,6 +139,36 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// of it, so that many who wait do not look in step.
 pub fn pause(about: Duration) {
     thread::sleep(jittered(about));
+}
+
+/// A signal that ends the program came while it waited for somebody else, and was kept for later.
+#[derive(Debug)]
+pub struct Interrupted(pub Signal);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted by a signal")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// As [`pause`], where the pauses of a loop may add up to seconds: signals that are kept for later count now. It stops
+/// when it is told to, so nothing must be held that others wait for.
+///
+/// # Errors
+/// A signal has come that ends the program, and still is to be read.
+pub fn pause_unless_interrupted(about: Duration) -> Result<(), Interrupted> {
+    pause(about);
+    if signals::pending([Signal::TSTP]).is_some() {
+        signals::stop_by(Signal::TSTP);
+    }
+    interruption().map_or(Ok(()), Err)
+}
+
+/// Whether a signal has come that ends the program, and still is to be read.
+pub fn interruption() -> Option<Interrupted> {
+    signals::pending(TERMINATION).map(Interrupted)
 }
 
 /// A duration between half and one and a half times the given one.

@@ -56,8 +56,12 @@ pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
                         })
                     })
                     .collect();
+                let mut answer = json!({ "reason": reason, "held": held });
+                if exit == Exit::Deadlock {
+                    answer["message"] = output::deadlock(&request.names, &others).into();
+                }
                 // That it is busy is the answer, whether or not this can be written.
-                let _ = output::print_json(&json!({ "reason": reason, "held": held }));
+                let _ = output::print_json(&answer);
             }
             return Ok(exit);
         }

@@ -61,9 +61,9 @@ pub fn take(
                 return Ok(Taken::Granted(lease));
             }
             Answer::OtherSlots(slots) => return Err(other_slots(request, slots)),
-            Answer::Deadlock(cycle) => {
-                output::say(&output::deadlock(&request.names, &cycle));
-                return Ok(Taken::Not(Exit::Deadlock, cycle));
+            Answer::Deadlock(circle) => {
+                output::say(&output::deadlock(&request.names, &circle));
+                return Ok(Taken::Not(Exit::Deadlock, circle));
             }
             Answer::Waiting(obstacle, others) => {
                 let watches = match &mut watches {

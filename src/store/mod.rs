@@ -21,8 +21,9 @@ pub enum Answer {
     Busy(Vec<Held>),
     /// The request stands in the line, behind these. Ask again when the obstacle has changed.
     Waiting(Obstacle, Vec<Held>),
-    /// To wait would be for ever: the first of these is in the way, each waits for the next, and the last encloses
-    /// the request. It does not stand in the line.
+    /// To wait would be for ever, because of this circle: the first is in the way, each waits for the next or has it
+    /// inside of its lease, and the request is inside of the one in which none of the others is. It does not stand in
+    /// the line.
     Deadlock(Vec<Held>),
     /// The lock is in use with this other number of slots. Nothing was taken.
     OtherSlots(u32),

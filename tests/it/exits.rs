@@ -207,6 +207,56 @@ fn a_command_without_the_two_dashes_is_told_about_them() {
 }
 
 #[test]
+fn options_of_flock_that_are_none_here_are_told_what_to_do_instead() {
+    let sandbox = Sandbox::new();
+    let cases = [
+        (
+            &["-c", "touch ran"][..],
+            "there is no -c: *tenure run NAME -- sh -c *",
+        ),
+        (
+            &["--command", "touch ran"],
+            "there is no --command: *-- sh -c *",
+        ),
+        (
+            &["--command=touch ran"],
+            "there is no --command: *-- sh -c *",
+        ),
+        (&["-nc", "touch ran"], "there is no -c: *-- sh -c *"),
+        (
+            &["-o", "--", "touch", "ran"],
+            "there is no -o, nor a need for it: *",
+        ),
+        (
+            &["--close", "--", "touch", "ran"],
+            "there is no --close, nor a need for it: *",
+        ),
+        (
+            &["-u", "--", "touch", "ran"],
+            "there is no -u: *tenure release *",
+        ),
+        (
+            &["--unlock", "--", "touch", "ran"],
+            "there is no --unlock: *tenure release *",
+        ),
+    ];
+    for_each(cases, |(words, hint)| {
+        for verb in ["run", "acquire"] {
+            let call = sandbox.tenure().args([verb, "A"]).args(words);
+            call.run().is_usage_error(hint);
+        }
+        let call = sandbox.tenure().args(["status", "A"]).args(words);
+        call.run().is_usage_error("unexpected argument *");
+    });
+    assert_did_not_run(&sandbox);
+    // What CMD is given is nobody's business.
+    let call = sandbox
+        .tenure()
+        .args(["run", "A", "--", "echo", "-c", "-u"]);
+    call.run().exits(0).prints("-c -u\n").says_nothing();
+}
+
+#[test]
 fn a_time_to_live_that_is_none_is_64() {
     let sandbox = Sandbox::new();
     let bad = [
@@ -859,17 +909,39 @@ fn a_reader_that_went_away_is_no_panic() {
 }
 
 #[test]
+fn help_that_is_read_only_in_part_is_silent() {
+    let sandbox = Sandbox::new();
+    for words in ["--help", "--version", "run --help"] {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let call = sandbox.tenure().args(words.split(' ')).stdout(writer);
+        call.run().exits(0).says_nothing();
+        let script = format!("set -o pipefail; tenure {words} | head -c 1");
+        let bash = sandbox.program("bash").args(["-c", &script]);
+        bash.run().exits(0).says_nothing();
+    }
+}
+
+#[test]
 fn a_full_disk_behind_stdout_is_not_success() {
     let sandbox = Sandbox::new();
     sandbox.acquire(["A"]);
-    for words in [vec!["status"], vec!["status", "--json"]] {
+    for words in [
+        vec!["status"],
+        vec!["status", "--json"],
+        vec!["--help"],
+        vec!["--version"],
+        vec!["run", "--help"],
+        vec!["help", "acquire"],
+    ] {
         let full = OpenOptions::new()
             .write(true)
             .open("/dev/full")
             .expect("/dev/full is there");
         let outcome = sandbox.tenure().args(&words).stdout(full).run();
-        assert_ne!(outcome.code, Some(0), "{outcome:#?}");
-        outcome.says("*no space left on device*");
+        outcome
+            .exits(69)
+            .says("cannot write to standard output: no space left on device");
     }
 }
 

@@ -10,7 +10,10 @@ use std::time::Instant;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::support::{Outcome, Running, SOON, Sandbox, for_each, ms, throughout, until};
+use crate::support::{
+    Outcome, Running, SOON, Sandbox, Signal, for_each, ms, stays, throughout, until,
+};
+use crate::waiters::AT_ONCE;
 
 /// The database and all that belongs to it.
 const FILES: [&str; 4] = ["l.db", "l.db-guard", "l.db-shm", "l.db-wal"];
@@ -503,6 +506,50 @@ fn a_newcomer_does_not_enter_while_the_job_of_a_deleted_database_lives() {
     });
 }
 
+/// Whether a process keeps a signal for later.
+pub fn blocks(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+/// A holder whose job does not end when these files are deleted, so that a newcomer has to wait.
+pub fn lose<'a>(sandbox: &'a Sandbox, files: &[&str]) -> Running<'a> {
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let words = ["run", "--kill-after", "1h", "A", "--", "sh", "-c", script];
+    let holder = sandbox.tenure().args(words).start_ready();
+    for file in files {
+        fs::remove_file(sandbox.path(file)).expect("it was made");
+    }
+    holder
+}
+
+#[test]
+fn a_newcomer_that_waits_for_the_holders_of_lost_files_hears_signals() {
+    for files in [&["l.db"][..], &["l.db-wal", "l.db-shm"]] {
+        let sandbox = Sandbox::new();
+        let _holder = lose(&sandbox, files);
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            for words in [&["run", "A", "--", "touch", "ran"][..], &["acquire", "A"]] {
+                let mut newcomer = sandbox.tenure().args(words).detached().start();
+                let pid = newcomer.pid();
+                until(SOON, "it has got there", || blocks(pid, signal));
+                throughout(ms(100), "it waits", || !newcomer.is_over());
+                newcomer.signal(signal);
+                let sent = Instant::now();
+                newcomer
+                    .wait()
+                    .dies_by(signal)
+                    .prints_nothing()
+                    .says_nothing();
+                assert!(sent.elapsed() < AT_ONCE, "{files:?} {signal:?} {words:?}");
+            }
+        }
+        assert_did_not_run(&sandbox);
+    }
+}
+
 #[test]
 fn an_orphan_of_a_deleted_database_is_waited_for() {
     let sandbox = Sandbox::new();
@@ -650,6 +697,55 @@ fn whoever_locks_the_database_for_too_long_is_named() {
     assert_did_not_run(&sandbox);
     backup.execute_batch("commit").expect("it was begun");
     attempt(&sandbox).exits(0);
+}
+
+#[test]
+fn a_database_to_which_others_keep_writing_is_no_error_however_long_it_takes() {
+    let sandbox = Sandbox::new();
+    make_database(&sandbox);
+    let others = sandbox.connect();
+    let one_after_the_other = "begin immediate; update store set serial = serial + 1";
+    others
+        .execute_batch(one_after_the_other)
+        .expect("nobody else writes");
+    let mut call = sandbox.tenure().args(["acquire", "A"]).start();
+    // It may slip in between.
+    stays(ms(12_000), || {
+        let written = others.execute_batch(&format!("commit; {one_after_the_other}"));
+        written.expect("it is never for long");
+        !call.is_over()
+    });
+    others.execute_batch("commit").expect("it was begun");
+    call.wait().exits(0).says_nothing();
+}
+
+#[test]
+fn one_who_waits_for_a_locked_database_before_it_has_anything_hears_signals() {
+    let sandbox = Sandbox::new();
+    make_database(&sandbox);
+    let backup = sandbox.connect();
+    backup
+        .execute_batch("begin immediate")
+        .expect("nobody else writes");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        for words in [
+            &["run", "A", "--", "touch", "ran"][..],
+            &["run", "--wait", "60s", "A", "--", "touch", "ran"],
+            &["acquire", "A"],
+        ] {
+            let mut call = sandbox.tenure().args(words).detached().start();
+            let pid = call.pid();
+            until(SOON, "it has got there", || blocks(pid, signal));
+            throughout(ms(100), "it waits", || !call.is_over());
+            call.signal(signal);
+            let sent = Instant::now();
+            call.wait().dies_by(signal).prints_nothing().says_nothing();
+            assert!(sent.elapsed() < AT_ONCE, "{signal:?} {words:?}");
+        }
+    }
+    backup.execute_batch("commit").expect("it was begun");
+    assert_did_not_run(&sandbox);
+    assert!(!sandbox.is_busy("A"));
 }
 
 #[test]

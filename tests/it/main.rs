@@ -2,6 +2,7 @@
 
 mod abuse;
 mod cron;
+mod crowd;
 mod deadlock;
 mod deploy;
 mod exits;

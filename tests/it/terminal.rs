@@ -1,14 +1,17 @@
 //! `run` at a terminal: the keyboard's signals, job control in an interactive shell, hang-ups.
 
 use std::fs;
+use std::time::Instant;
 
 use rustix::process::{Pid, kill_process};
 
+use crate::files::{blocks, lose};
 use crate::jobs::{NOTING, child_of, count};
 use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, PROMPT, Terminal};
 use crate::support::{
     Call, Running, SOON, Sandbox, Signal, is_alive, ms, state, throughout, until,
 };
+use crate::waiters::AT_ONCE;
 
 /// `tenure run A`, to be started on a terminal.
 fn run_a(sandbox: &Sandbox) -> Call<'_> {
@@ -486,6 +489,53 @@ fn a_wait_is_stopped_by_ctrl_z_and_goes_on_after_fg() {
     terminal.sees(PROMPT);
     terminal.types("echo status $?\n");
     terminal.sees("status 0");
+}
+
+#[test]
+fn a_wait_of_acquire_is_stopped_by_ctrl_z_too_and_leaves_the_line() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("A");
+    let mut terminal = Terminal::new();
+    let _shell = shell(&sandbox, &mut terminal);
+    terminal.types("tenure acquire A --wait 60 --json\n");
+    until(SOON, "it stands in the line", || sandbox.line().len() == 1);
+    terminal.types(CTRL_Z);
+    terminal.sees("Stopped");
+    terminal.sees(PROMPT);
+    assert_eq!(sandbox.line(), [0; 0]);
+    holder.end();
+    assert!(!sandbox.is_busy("A"));
+    terminal.types("fg\n");
+    terminal.sees("\"token\"");
+    terminal.sees(PROMPT);
+    assert!(sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_newcomer_that_waits_for_the_holders_of_lost_files_is_stopped_by_ctrl_z_and_holds_up_nobody() {
+    for files in [&["l.db"][..], &["l.db-wal", "l.db-shm"]] {
+        let sandbox = Sandbox::new();
+        let holder = lose(&sandbox, files);
+        let mut terminal = Terminal::new();
+        let _shell = shell(&sandbox, &mut terminal);
+        terminal.types("tenure run A -- echo entered\n");
+        let tenure = pid_of(&sandbox, &["tenure", "run", "A", "--", "echo", "entered"]);
+        until(SOON, "it has got there", || blocks(tenure, Signal::TSTP));
+        throughout(ms(100), "it waits", || !is_stopped(tenure));
+        terminal.types(CTRL_Z);
+        let typed = Instant::now();
+        until(SOON, "it is stopped", || is_stopped(tenure));
+        assert!(typed.elapsed() < AT_ONCE, "{files:?}");
+        terminal.sees(PROMPT);
+        holder.kill();
+        let next = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+        next.exits(0).took(..AT_ONCE);
+        terminal.types("fg\n");
+        terminal.sees("entered");
+        terminal.sees(PROMPT);
+        terminal.types("echo status $?\n");
+        terminal.sees("status 0");
+    }
 }
 
 #[test]

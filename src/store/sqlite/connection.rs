@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,10 +13,20 @@ use rustix::fs::Mode;
 
 use super::file::{self, OwnUmask};
 use crate::duration::millis;
-use crate::wait;
+use crate::wait::{self, Interrupted};
 
 /// The pause between two tries at SQLite's locks. SQLite's own back-off reaches 100 ms and starves.
 pub const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+/// The longest pause, where there is a crowd: a thousand processes that look every millisecond leave no processor time
+/// to the one that has the lock, and get nowhere.
+const CROWD_PAUSE: Duration = Duration::from_millis(30);
+
+/// The pause after so many tries in vain: [`BUSY_PAUSE`] at first, and then longer by half of that after each, for it is
+/// no single transaction any more that is in the way.
+fn pause_after(tries: u32) -> Duration {
+    (BUSY_PAUSE * tries / 2).clamp(BUSY_PAUSE, CROWD_PAUSE)
+}
 
 /// How long side files may be unusable that another user is making: SQLite gives them their owner and mode only
 /// after it has made them.
@@ -36,6 +46,7 @@ pub enum Durability {
 pub struct Deadline {
     origin: Instant,
     millis: Arc<AtomicI64>,
+    heeds_signals: Arc<AtomicBool>,
 }
 
 impl Deadline {
@@ -43,16 +54,34 @@ impl Deadline {
         Self {
             origin: Instant::now(),
             millis: Arc::default(),
+            heeds_signals: Arc::default(),
         }
     }
 
     pub fn set(&self, patience: Duration) {
+        self.prolong(patience);
+        self.heeds_signals.store(false, Ordering::Relaxed);
+    }
+
+    /// Counts from now, with all else as it was.
+    pub fn prolong(&self, patience: Duration) {
         self.millis
             .store(millis(self.origin.elapsed() + patience), Ordering::Relaxed);
     }
 
+    /// From now on it has passed, too, when a signal has come that ends the program and is kept for later.
+    pub fn heed_signals(&self) {
+        self.heeds_signals.store(true, Ordering::Relaxed);
+    }
+
     pub fn has_passed(&self) -> bool {
         millis(self.origin.elapsed()) >= self.millis.load(Ordering::Relaxed)
+            || self.interruption().is_some()
+    }
+
+    pub fn interruption(&self) -> Option<Interrupted> {
+        let heeds_signals = self.heeds_signals.load(Ordering::Relaxed);
+        wait::interruption().filter(|_| heeds_signals)
     }
 }
 
@@ -94,10 +123,10 @@ fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connec
         open_to_read(path)?
     };
     let deadline = patience.clone();
-    connection.busy_handler(Some(move |_| {
+    connection.busy_handler(Some(move |tries: i32| {
         let goes_on = !deadline.has_passed();
         if goes_on {
-            wait::pause(BUSY_PAUSE);
+            wait::pause(pause_after(tries.unsigned_abs()));
         }
         goes_on
     }))?;

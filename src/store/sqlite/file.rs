@@ -393,7 +393,7 @@ pub fn wait_for_lost_holders(path: &Path) -> Result<()> {
                 path.display()
             );
         }
-        wait::pause(LOOK);
+        wait::pause_unless_interrupted(LOOK)?;
     }
     Ok(())
 }
@@ -425,35 +425,26 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 pub fn make(path: &Path, clock: &Clock) -> Result<()> {
     let why = || format!("cannot make {}", path.display());
     let deadline = Instant::now() + MAKING;
-    let guard = loop {
+    let mut obstacle = "another process has been making it for 10s";
+    let (guard, content) = loop {
         let guard = open_guard(path)?;
         // Somebody may delete the guard between the open and the lock: then this byte would lock nobody out.
         if guard.lock_creation().with_context(why)? && !guard.is_replaced() {
-            break guard;
+            let content = peek(path)?;
+            if content == Content::Database {
+                return Ok(());
+            }
+            if !guard.has_living_tickets().with_context(why)? {
+                break (guard, content);
+            }
+            obstacle = "it was deleted while processes hold locks of it, and they have not ended";
         }
+        // Whoever pauses does not keep the byte: he may be stopped.
+        drop(guard);
         if Instant::now() > deadline {
-            bail!(
-                "cannot make {}: another process has been making it for 10s",
-                path.display()
-            );
+            bail!("cannot make {}: {obstacle}", path.display());
         }
-        wait::pause(LOOK);
-    };
-    let content = loop {
-        let content = peek(path)?;
-        if content == Content::Database {
-            return Ok(());
-        }
-        if !guard.has_living_tickets().with_context(why)? {
-            break content;
-        }
-        if Instant::now() > deadline {
-            bail!(
-                "cannot make {}: it was deleted while processes hold locks of it, and they have not ended",
-                path.display()
-            );
-        }
-        wait::pause(LOOK);
+        wait::pause_unless_interrupted(LOOK)?;
     };
     remove_leftovers(path).with_context(why)?;
     match content {

@@ -1,9 +1,10 @@
 //! The store in a SQLite file: opening it, the one way to write, and the statements.
 //!
-//! `file` owns the database as a file, `connection` opens it, `ticket` has the rows and their statements, `blocker`
-//! tells who keeps it locked, `schema.sql` is the layout.
+//! `file` owns the database as a file, `connection` opens it, `ticket` has the rows and their statements, `circle`
+//! finds waits that would not end, `blocker` tells who keeps the database locked, `schema.sql` is the layout.
 
 mod blocker;
+mod circle;
 mod connection;
 mod file;
 mod ticket;
@@ -13,7 +14,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rusqlite::{
@@ -36,8 +37,8 @@ use crate::wait;
 /// The first SQLite without the defect that can lose a WAL's frames at its reset.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// How long a transaction waits for the write lock, whatever `--wait` says: nobody holds it for more than
-/// milliseconds unless he is stopped.
+/// How long a transaction waits for the write lock while nobody writes, whatever `--wait` says: nobody holds it for more
+/// than milliseconds unless he is stopped. Behind a crowd it may take longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one does that has something else to watch meanwhile, and will try again.
@@ -245,13 +246,32 @@ impl SqliteStore {
     fn write<T>(
         &mut self,
         patience: Duration,
+        act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.patience.set(patience);
+        self.write_in_time(patience, act)
+    }
+
+    /// As [`Self::write`], which a signal that ends the program ends before it has begun: for what nobody misses.
+    fn write_unless_interrupted<T>(
+        &mut self,
+        act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.patience.set(PATIENCE);
+        self.patience.heed_signals();
+        self.write_in_time(PATIENCE, act)
+    }
+
+    fn write_in_time<T>(
+        &mut self,
+        patience: Duration,
         mut act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
         // A writer that is stopped in the middle stops everybody.
         let _no_stops = NoStops::begin();
-        self.patience.set(patience);
         let began = Instant::now();
         let mut made_room = false;
+        let mut last_write = None;
         loop {
             let error = match self.try_write(&mut act) {
                 Ok(done) => return Ok(done),
@@ -267,7 +287,17 @@ impl SqliteStore {
                     wait::pause(BUSY_PAUSE);
                 }
                 Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed) => {
-                    return Err(self.is_locked(patience));
+                    if let Some(interrupted) = self.patience.interruption() {
+                        return Err(interrupted.into());
+                    }
+                    let written = self.last_write().filter(|_| patience == PATIENCE);
+                    let age = written.map(|written| written.elapsed().unwrap_or_default());
+                    match age.and_then(|age| PATIENCE.checked_sub(age)) {
+                        // Whatever the clocks say: it is another write than the last time.
+                        Some(left) if written != last_write => self.patience.prolong(left),
+                        _ => return Err(self.is_locked(patience)),
+                    }
+                    last_write = written;
                 }
                 Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) if !made_room => {
                     made_room = true;
@@ -282,6 +312,12 @@ impl SqliteStore {
                 _ => return Err(error.context(format!("cannot write {}", self.path.display()))),
             }
         }
+    }
+
+    /// When anybody last wrote to the database.
+    fn last_write(&self) -> Option<SystemTime> {
+        let log = std::fs::metadata(file::beside(&self.path, "-wal"));
+        log.and_then(|log| log.modified()).ok()
     }
 
     /// The error that says who holds the file up.
@@ -380,7 +416,7 @@ impl SqliteStore {
         let (path, identity) = (self.path.clone(), self.identity);
         let place = self.place.map(|(id, _)| id);
         let tied = self.tie.map(|(_, mark)| mark);
-        self.write(PATIENCE, |transaction, rules| {
+        self.write_unless_interrupted(|transaction, rules| {
             let is_in_place =
                 file::is_in_place(&path, identity)? && !rules.guard.is_some_and(Guard::is_replaced);
             if !is_in_place {
@@ -408,7 +444,7 @@ impl SqliteStore {
             let shown = |tickets: Vec<Ticket>| -> Result<Vec<Held>> {
                 let show = |ticket: Ticket| {
                     let standing = rules.standing(&ticket)?;
-                    Ok(ticket.into_held(rules, standing))
+                    ticket.into_held(transaction, rules, standing)
                 };
                 tickets.into_iter().map(show).collect()
             };
@@ -418,10 +454,10 @@ impl SqliteStore {
             if let Some(id) = place {
                 return Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)));
             }
-            if let Some(enclosing) = request.enclosing
-                && let Some(cycle) = ticket::cycle(transaction, rules, enclosing, &by)?
+            if let Some(enclosing) = &request.enclosing
+                && let Some(circle) = circle::closed_by(transaction, rules, request, enclosing)?
             {
-                return Ok(Some(Entry::Deadlock(shown(cycle)?)));
+                return Ok(Some(Entry::Deadlock(shown(circle)?)));
             }
             let id = ticket::enqueue(transaction, rules, request, token, mark)?;
             Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)))
@@ -457,9 +493,9 @@ impl SqliteStore {
                 self.hold = None;
                 Answer::Busy(others)
             }
-            Entry::Deadlock(cycle) => {
+            Entry::Deadlock(circle) => {
                 self.hold = None;
-                Answer::Deadlock(cycle)
+                Answer::Deadlock(circle)
             }
             Entry::OtherSlots(slots) => {
                 self.hold = None;
@@ -534,7 +570,8 @@ impl SqliteStore {
         for ticket in find(&transaction).with_context(why)? {
             let standing = rules.standing(&ticket)?;
             if !standing.is_over() {
-                held.push(ticket.into_held(&rules, standing));
+                let lease = ticket.into_held(&transaction, &rules, standing);
+                held.push(lease.with_context(why)?);
             }
         }
         Ok(held)
@@ -567,7 +604,7 @@ impl SqliteStore {
                 return Ok(Shown::NotHeld);
             }
             let is_of_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
-            let held = ticket.clone().into_held(rules, standing);
+            let held = ticket.clone().into_held(transaction, rules, standing)?;
             if !names.is_empty() && names != held.names {
                 // Nobody's lease on what was named, or one's own but not the whole of it.
                 let part = names.iter().all(|name| held.names.contains(name));
@@ -705,7 +742,9 @@ impl Store for SqliteStore {
                 if !guard.is_tied(fd, mark.supervisor)? {
                     continue;
                 }
-                let held = ticket.clone().into_held(rules, Standing::Supervised);
+                let held = ticket
+                    .clone()
+                    .into_held(transaction, rules, Standing::Supervised)?;
                 if !names.is_empty() && !held.names.iter().all(|name| names.contains(name)) {
                     return Ok(Shown::OnlySome(held.names));
                 }
@@ -813,7 +852,7 @@ impl Store for SqliteStore {
                             params![by, ticket.token.as_bytes()],
                         )?;
                     }
-                    taken.push(ticket.into_held(rules, standing));
+                    taken.push(ticket.into_held(transaction, rules, standing)?);
                 }
             }
             Ok(taken)

@@ -1,7 +1,7 @@
 //! Tickets as rows: reading them, and the statements that change them. All of it happens inside a transaction that
 //! the caller began. The rules of the line are those of `line`; here it is walked.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use anyhow::{Context, Result};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params};
@@ -135,12 +135,21 @@ impl Ticket {
         })
     }
 
-    pub fn into_held(self, rules: &Rules<'_>, standing: Standing) -> Held {
+    pub fn into_held(
+        self,
+        transaction: &Transaction<'_>,
+        rules: &Rules<'_>,
+        standing: Standing,
+    ) -> Result<Held> {
+        let inside_of = match &self.enclosing {
+            Some(token) => by_token(transaction, token)?.and_then(|lease| lease.fence),
+            None => None,
+        };
         let until = match (standing, &self.terms.earliest_end) {
             (Standing::Resting, Some(end)) => end,
             _ => &self.terms.expiry,
         };
-        Held {
+        Ok(Held {
             id: self.id,
             names: self.names,
             mode: self.mode,
@@ -152,8 +161,9 @@ impl Ticket {
             standing,
             revoked: self.revoked,
             guarded: self.terms.mark.is_some(),
+            inside_of,
             holder: self.holder,
-        }
+        })
     }
 }
 
@@ -598,48 +608,8 @@ fn nearest_waiting(
     Ok(nearest)
 }
 
-/// The cycle that would be closed if a ticket inside of the lease `enclosing` waited for these: from the first of
-/// them to a lease that encloses it. A waiter waits for whoever conflicts ahead of it; a holder, for what is asked
-/// for or held inside of it.
-pub fn cycle(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    enclosing: Token,
-    blocking: &[Ticket],
-) -> Result<Option<Vec<Ticket>>> {
-    let mut enclosers = HashSet::new();
-    let mut next = Some(enclosing);
-    while let Some(token) = next {
-        if !enclosers.insert(token) {
-            break;
-        }
-        next = by_token(transaction, &token)?.and_then(|ticket| ticket.enclosing);
-    }
-    let mut seen = HashSet::new();
-    let mut paths: Vec<Vec<Ticket>> = blocking.iter().map(|ticket| vec![ticket.clone()]).collect();
-    while let Some(path) = paths.pop() {
-        let last = path.last().expect("no path is empty");
-        if enclosers.contains(&last.token) {
-            return Ok(Some(path));
-        }
-        if !seen.insert(last.id) {
-            continue;
-        }
-        let waits_for = if last.is_held {
-            enclosed(transaction, &last.token)?
-        } else {
-            ahead_of(transaction, last)?
-        };
-        for ticket in waits_for {
-            if !rules.standing(&ticket)?.is_over() {
-                paths.push(path.iter().cloned().chain([ticket]).collect());
-            }
-        }
-    }
-    Ok(None)
-}
-
-fn enclosed(transaction: &Transaction<'_>, token: &Token) -> Result<Vec<Ticket>> {
+/// What is held or asked for inside of a lease, the living and the dead.
+pub fn inside(transaction: &Transaction<'_>, token: &Token) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
@@ -649,25 +619,15 @@ fn enclosed(transaction: &Transaction<'_>, token: &Token) -> Result<Vec<Ticket>>
     Ok(tickets.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Whoever is ahead of a waiting ticket and conflicts with it.
-fn ahead_of(transaction: &Transaction<'_>, ticket: &Ticket) -> Result<Vec<Ticket>> {
+/// Everybody who holds a lock or stands in the line for it, in that order, the living and the dead.
+pub fn line_of(transaction: &Transaction<'_>, name: &LockName) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
-        " from claim join ticket on ticket.token = claim.token
-         where claim.ticket < ?1 and claim.name = ?2"
+        " from claim join ticket on ticket.token = claim.token where claim.name = ?1 order by claim.ticket"
     ))?;
-    let mut tickets: Vec<Ticket> = Vec::new();
-    for name in &ticket.names {
-        for other in statement.query_map(params![ticket.id, name.as_str()], Ticket::from_row)? {
-            let other = other?;
-            if tickets.iter().all(|known| known.id != other.id) {
-                tickets.push(other);
-            }
-        }
-    }
-    tickets.retain(|other| line::relation(ticket.mode, other.mode) != line::Relation::Compatible);
-    Ok(tickets)
+    let tickets = statement.query_map([name.as_str()], Ticket::from_row)?;
+    Ok(tickets.collect::<rusqlite::Result<_>>()?)
 }
 
 /// The next number of the one counter. It keeps up with the wall clock, so that it goes on growing even in a store
