@@ -2,7 +2,6 @@
 
 mod abuse;
 mod cron;
-mod crowd;
 mod deadlock;
 mod deploy;
 mod exits;

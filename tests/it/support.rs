@@ -10,8 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -93,86 +93,14 @@ pub fn for_each<T: Send>(
     });
 }
 
-/// A sandbox's leave to use the machine.
-struct Turn {
-    alone: bool,
-}
-
-struct Turns {
-    taken: usize,
-    /// One of them is alone.
-    alone: bool,
-    /// So many wait to be alone.
-    waiting: usize,
-}
-
-static TURNS: (Mutex<Turns>, Condvar) = (
-    Mutex::new(Turns {
-        taken: 0,
-        alone: false,
-        waiting: 0,
-    }),
-    Condvar::new(),
-);
-
-thread_local! {
-    /// The turns of this test, which must not wait for itself.
-    static OWN: Cell<usize> = const { Cell::new(0) };
-}
-
-impl Turn {
-    fn take(alone: bool) -> Self {
-        let (turns, changed) = &TURNS;
-        let mut turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.waiting += usize::from(alone);
-        let must_wait = |turns: &mut Turns| {
-            turns.alone
-                || if alone {
-                    turns.taken > 0
-                } else {
-                    turns.waiting > 0 && OWN.get() == 0
-                }
-        };
-        let mut turns = changed
-            .wait_while(turns, must_wait)
-            .unwrap_or_else(PoisonError::into_inner);
-        turns.waiting -= usize::from(alone);
-        turns.taken += 1;
-        turns.alone = alone;
-        OWN.set(OWN.get() + 1);
-        Self { alone }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let (turns, changed) = &TURNS;
-        let mut turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.taken -= 1;
-        turns.alone &= !self.alone;
-        OWN.set(OWN.get().saturating_sub(1));
-        changed.notify_all();
-    }
-}
-
 /// A fresh directory, and the processes that were started for it. Both are gone when it is dropped.
 pub struct Sandbox {
     root: TempDir,
     outputs: AtomicU32,
-    _turn: Turn,
 }
 
 impl Sandbox {
     pub fn new() -> Self {
-        Self::in_turn(Turn::take(false))
-    }
-
-    /// One for a crowd, which leaves no processor time for tests that watch a clock: no other is there meanwhile.
-    pub fn alone() -> Self {
-        Self::in_turn(Turn::take(true))
-    }
-
-    fn in_turn(turn: Turn) -> Self {
         let root = tempfile::Builder::new()
             .prefix("tenure-it-")
             .tempdir()
@@ -183,7 +111,6 @@ impl Sandbox {
         Self {
             root,
             outputs: AtomicU32::new(0),
-            _turn: turn,
         }
     }
 

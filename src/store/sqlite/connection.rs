@@ -20,13 +20,11 @@ pub const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// The longest pause, where there is a crowd: a thousand processes that look every millisecond leave no processor time
 /// to the one that has the lock, and get nowhere.
-const CROWD_PAUSE: Duration = Duration::from_millis(30);
+const CROWD_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause after so many tries in vain: [`BUSY_PAUSE`] at first, and then longer by half of that after each, for it is
-/// no single transaction any more that is in the way.
-fn pause_after(tries: u32) -> Duration {
-    (BUSY_PAUSE * tries / 2).clamp(BUSY_PAUSE, CROWD_PAUSE)
-}
+/// Of the time that was waited in vain, what the next pause may be: that much later at most comes who waits for one lock
+/// alone.
+const SHARE: u32 = 16;
 
 /// How long side files may be unusable that another user is making: SQLite gives them their owner and mode only
 /// after it has made them.
@@ -123,10 +121,14 @@ fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connec
         open_to_read(path)?
     };
     let deadline = patience.clone();
-    connection.busy_handler(Some(move |tries: i32| {
+    let mut began = Instant::now();
+    connection.busy_handler(Some(move |tries| {
+        if tries == 0 {
+            began = Instant::now();
+        }
         let goes_on = !deadline.has_passed();
         if goes_on {
-            wait::pause(pause_after(tries.unsigned_abs()));
+            wait::pause((began.elapsed() / SHARE).clamp(BUSY_PAUSE, CROWD_PAUSE));
         }
         goes_on
     }))?;

@@ -320,13 +320,14 @@ impl SqliteStore {
         log.and_then(|log| log.modified()).ok()
     }
 
-    /// The error that says who holds the file up.
+    /// The error that says who holds the file up. After a short time nobody does, and to look at all locks of the system
+    /// would hold up everybody who locks anything.
     fn is_locked(&self, patience: Duration) -> anyhow::Error {
         let mut message = format!("cannot write {}: it is locked", self.path.display());
-        if let Some(blocker) = blocker::of(&self.path) {
-            let _ = write!(message, " by {blocker}");
-        }
         if patience == PATIENCE {
+            if let Some(blocker) = blocker::of(&self.path) {
+                let _ = write!(message, " by {blocker}");
+            }
             let _ = write!(message, ", and has been for {}", show(patience));
         }
         anyhow!(message)
