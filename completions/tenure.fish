@@ -46,7 +46,7 @@ complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l db -d 'The dat
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s n -l no-wait -l nonblock -l nb -d 'Try once, and be done when a lock is held by another (the default)'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s s -l shared -d 'Share the locks with others that say --shared too'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s x -s e -l exclusive -d 'Share the locks with nobody (the default)'
-complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l shell -d 'Print a line for the shell\'s eval, that exports TENURE_TOKEN and TENURE_FENCE'
+complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l shell -d 'Print a line for the shell\'s eval, that exports the token, the fence and with --slots the slot'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l json -d 'Print one JSON object instead of the token alone'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s v -l verbose -d 'Say on stderr what is done'

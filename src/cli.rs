@@ -131,7 +131,7 @@ pub struct Acquire {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), allow_negative_numbers = true)]
     pub fd: Option<i32>,
 
-    /// Print a line for the shell's eval, that exports TENURE_TOKEN and TENURE_FENCE
+    /// Print a line for the shell's eval, that exports the token, the fence and with --slots the slot
     #[arg(long, conflicts_with = "json")]
     pub shell: bool,
 
@@ -169,6 +169,8 @@ pub struct Taking {
     pub shared: bool,
 
     /// Share the lock with others that say the same NUMBER, as many as that at once
+    ///
+    /// It goes with one NAME. While the lock is in use with another number of slots, the request is refused with 64.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true, conflicts_with = "exclusive")]
     pub slots: Option<u32>,
 

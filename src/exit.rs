@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use crate::signals::Signal;
+use crate::wait::Interrupted;
 
 /// The outcome of a command, as a value: `main` alone turns it into a number.
 ///
@@ -38,6 +39,18 @@ pub enum Exit {
 impl Exit {
     /// What `Busy` is without `-E`.
     pub const BUSY: u8 = 75;
+
+    /// How a command ends that failed: what is not the caller's mistake, nor his wish to end it, means that the store
+    /// cannot be used.
+    pub fn of(error: &anyhow::Error) -> Self {
+        if let Some(Interrupted(signal)) = error.downcast_ref() {
+            Exit::Signal(*signal)
+        } else if error.is::<Usage>() {
+            Exit::Usage
+        } else {
+            Exit::Store
+        }
+    }
 
     /// The exit status. A signal's is the number that shells show, 128+n, for the one process
     /// that cannot die by a signal: PID 1.

@@ -211,6 +211,20 @@ impl Guard {
         Ok(self.is_locked(byte)? && !is_range_locked(fd, byte, 1)?)
     }
 
+    /// The descriptors that the caller left open on this file: by one of them he may hold a lease.
+    ///
+    /// # Errors
+    /// Those of reading `/proc/self/fd`.
+    pub fn inherited_copies(&self) -> io::Result<Vec<BorrowedFd<'static>>> {
+        let numbers = std::fs::read_dir("/proc/self/fd")?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Ok(numbers
+            .filter_map(inherited)
+            .filter(|fd| self.is_open_as(*fd))
+            .collect())
+    }
+
     /// Whether a descriptor is open on this file.
     pub fn is_open_as(&self, fd: BorrowedFd<'_>) -> bool {
         let (Ok(own), Ok(other)) = (rustix::fs::fstat(&self.file), rustix::fs::fstat(fd)) else {

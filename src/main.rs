@@ -21,8 +21,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::Cli;
-use crate::exit::{Exit, Usage};
-use crate::wait::Interrupted;
+use crate::exit::Exit;
 
 fn main() -> ExitCode {
     let exit = match Cli::try_parse() {
@@ -37,19 +36,17 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// Says what went wrong. Whatever is not the caller's mistake means that the store cannot be used.
+/// Says what went wrong, unless that is a signal.
 fn failed(error: &anyhow::Error, wants_json: bool) -> Exit {
-    if let Some(Interrupted(signal)) = error.downcast_ref() {
-        return Exit::Signal(*signal);
+    let exit = Exit::of(error);
+    if let Exit::Signal(_) = exit {
+        return exit;
     }
     let message = output::chain(error);
     output::say(&message);
-    if error.is::<Usage>() {
-        return Exit::Usage;
-    }
-    if wants_json {
+    if exit == Exit::Store && wants_json {
         // stderr has said it already, and the exit status does.
         let _ = output::print_json(&serde_json::json!({ "reason": "store", "message": message }));
     }
-    Exit::Store
+    exit
 }

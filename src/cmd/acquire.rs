@@ -18,6 +18,17 @@ use crate::store::{Keeping, Store};
 /// # Errors
 /// The store cannot be used.
 pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
+    let outcome = acquire(args, common);
+    let exit = outcome.as_ref().map_or_else(Exit::of, |exit| *exit);
+    if args.shell && exit != Exit::Done {
+        // To evaluate nothing would be a success, and the script would go on without the lock. Whether or not this can be
+        // written, the exit status says the same.
+        let _ = output::print(&format!("(exit {})\n", exit.code()));
+    }
+    outcome
+}
+
+fn acquire(args: &Acquire, common: &Common) -> Result<Exit> {
     if !args.command.is_empty() {
         return Err(Usage("acquire runs no command; tenure run NAME -- CMD does".into()).into());
     }
@@ -73,9 +84,12 @@ pub fn run(args: &Acquire, common: &Common) -> Result<Exit> {
     let text = if args.json {
         as_json(&lease).to_string()
     } else if args.shell {
+        let slot = lease.slot.map(|slot| format!(" TENURE_SLOT={slot}"));
         format!(
-            "export TENURE_TOKEN={} TENURE_FENCE={}",
-            lease.token, lease.fence
+            "export TENURE_TOKEN={} TENURE_FENCE={}{}",
+            lease.token,
+            lease.fence,
+            slot.unwrap_or_default()
         )
     } else {
         lease.token.to_string()

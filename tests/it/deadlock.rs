@@ -278,6 +278,19 @@ fn sharing_with_an_ancestor_is_no_deadlock() {
 }
 
 #[test]
+fn ones_own_share_is_in_the_way_whoever_shares_after_it() {
+    let sandbox = Sandbox::new();
+    let own = sandbox.acquire(["-s", "A"]);
+    let other = sandbox.acquire(["-s", "A"]);
+    for token in [own, other] {
+        let call = sandbox.tenure().env("TENURE_TOKEN", token);
+        let outcome = call.args(["run", "A", "--wait", "60s", "--", "true"]).run();
+        outcome.took(..AT_ONCE);
+        assert_told(&outcome, &["A is held by"]);
+    }
+}
+
+#[test]
 fn more_slots_than_there_are_is_a_deadlock_among_ones_own() {
     let sandbox = Sandbox::new();
     let run = "tenure run --slots 2 A --wait 60s --";

@@ -1,6 +1,7 @@
 //! `acquire --fd`: a lease that is tied to a descriptor of the caller's; and `acquire --shell`, for eval.
 
 use crate::support::{Call, Running, SOON, Sandbox, Signal, is_alive, ms, throughout, until};
+use crate::waiters::AT_ONCE;
 use crate::waiters::{TELL_TIME, assert_prompt, now};
 
 /// `bash -c script` with this sandbox's database, whose guard file is descriptor 9.
@@ -300,6 +301,32 @@ fn slots_can_be_kept_on_descriptors() {
     drop(one);
 }
 
+#[test]
+fn waiting_for_what_ones_own_descriptor_holds_is_told_at_once() {
+    let sandbox = Sandbox::new();
+    for wait in [
+        "tenure acquire A --fd 9 --wait forever",
+        "tenure run A --wait forever -- touch ran",
+        "tenure run B A --wait forever -- touch ran",
+        "tenure run B -- tenure run A --wait forever -- touch ran",
+    ] {
+        let script =
+            format!("tenure acquire A --fd 9 >token && {wait}; echo $?; tenure release --fd 9");
+        let outcome = bash(&sandbox, &script).run();
+        outcome
+            .took(..AT_ONCE)
+            .exits(0)
+            .prints("75\n")
+            .says("*for ever*");
+    }
+    // Without the descriptor it is somebody else's.
+    let script = "tenure acquire A --fd 9 >token; tenure run A --wait 60s -- touch ran 9>&- & echo ready; read x; exec 9>&-; wait";
+    let shell = bash(&sandbox, script).start_ready();
+    until(SOON, "it stands in the line", || sandbox.line().len() == 1);
+    shell.end().exits(0).says_nothing();
+    assert!(sandbox.path("ran").exists());
+}
+
 // For eval.
 
 #[test]
@@ -335,14 +362,37 @@ fn what_shell_prints_is_understood_by_every_shell() {
 }
 
 #[test]
-fn shell_prints_nothing_when_the_lock_is_busy() {
+fn shell_prints_what_fails_in_eval_when_there_is_no_lock() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.holder("A");
-    let acquire = sandbox.tenure().args(["acquire", "--shell", "A"]);
-    acquire.run().is_busy("A");
-    let script =
-        "x=$(tenure acquire -q --shell A) || echo $?; eval \"$x\"; echo ${TENURE_TOKEN-none}";
-    sandbox.sh(script).run().exits(0).prints("75\nnone\n");
+    for (arguments, code) in [
+        ("A", 75),
+        ("-E 9 A", 9),
+        ("-E 0 A", 0),
+        ("--db /dev/null A", 69),
+        ("--slots 2 A B", 64),
+    ] {
+        let acquire = format!("tenure acquire -q --shell {arguments}");
+        let prints = format!("(exit {code})\n");
+        sandbox.sh(&acquire).run().exits(code).prints(&prints);
+        let script = format!("eval \"$({acquire})\"; echo $? ${{TENURE_TOKEN-none}}");
+        let outcome = sandbox.sh(&script).run();
+        outcome.exits(0).prints(&format!("{code} none\n"));
+    }
+    let script = "set -e; eval \"$(tenure acquire -q --shell A)\"; touch ran";
+    for shell in ["bash", "sh"] {
+        let call = sandbox.program(shell).args(["-c", script]);
+        call.env("TENURE_DB", sandbox.db()).run().exits(75);
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
+#[test]
+fn shell_tells_the_slot() {
+    let sandbox = Sandbox::new();
+    let script = "eval \"$(tenure acquire --shell --slots 3 A)\"; printenv TENURE_SLOT";
+    sandbox.sh(script).run().exits(0).prints("0\n");
+    sandbox.sh(script).run().exits(0).prints("1\n");
 }
 
 #[test]

@@ -188,6 +188,27 @@ fn a_slot_is_told_by_acquire_and_status_too() {
 }
 
 #[test]
+fn slots_that_come_free_together_go_to_different_holders() {
+    for mode in [&["A"][..], &["-s", "A"]] {
+        let sandbox = Sandbox::new();
+        for _ in 0..5 {
+            let holder = sandbox.tenure().arg("run").args(mode).hold();
+            let waiters: Vec<_> = (0..3)
+                .map(|_| sandbox.waiter(&["--slots", "3", "A"]))
+                .collect();
+            holder.end().exits(0);
+            let slots = "select slot from ticket where state = 'held' order by slot";
+            until(SOON, "all are in, each with a slot of its own", || {
+                sandbox.rows::<Option<i64>>(slots) == [Some(0), Some(1), Some(2)]
+            });
+            for waiter in waiters {
+                waiter.end().exits(0);
+            }
+        }
+    }
+}
+
+#[test]
 fn without_slots_there_is_no_slot() {
     let sandbox = Sandbox::new();
     for mode in ["-x", "-s"] {

@@ -2,6 +2,7 @@
 //! acts on it.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use rusqlite::Transaction;
@@ -10,13 +11,13 @@ use super::ticket::{self, Rules, Ticket};
 use crate::line::{self, Needs};
 use crate::lock::{LockName, Mode, Request, Standing, Token};
 
-/// The circle that would be closed if a request inside of the lease `enclosing` waited, in the order and the sense of
-/// [`line::circle`].
+/// The circle that would be closed if a request waited, in the order and the sense of [`line::circle`]. It is inside of
+/// the lease that it says, and of those that live by the descriptors `own`, which this process keeps open.
 pub fn closed_by(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
-    enclosing: &Token,
+    own: &[BorrowedFd<'_>],
 ) -> Result<Option<Vec<Ticket>>> {
     let mut search = Search {
         transaction,
@@ -25,7 +26,10 @@ pub fn closed_by(
         numbers: HashMap::new(),
         lines: HashMap::new(),
     };
-    let around = search.leases_around(enclosing)?;
+    let around = match &request.enclosing {
+        Some(enclosing) => search.leases_around(enclosing)?,
+        None => Vec::new(),
+    };
     let ahead = search.ahead(&request.names, ticket::END_OF_LINE)?;
     let mut needs = vec![Needs::of_waiter(request.mode, ahead)];
     // Grows while it is walked.
@@ -46,6 +50,9 @@ pub fn closed_by(
                     None => REQUEST,
                 });
             }
+            if is_tied_to(&ticket, own, rules)? {
+                inside.push(REQUEST);
+            }
             Needs::of_holder(inside)
         });
     }
@@ -54,6 +61,22 @@ pub fn closed_by(
         let tickets = circle.into_iter().map(|number| &search.found[number - 1]);
         tickets.map(|(ticket, _)| ticket.clone()).collect()
     }))
+}
+
+/// Whether a lease lives by one of these descriptors.
+fn is_tied_to(ticket: &Ticket, own: &[BorrowedFd<'_>], rules: &Rules<'_>) -> Result<bool> {
+    let (Some(mark), Some(guard)) = (ticket.terms.mark, rules.guard) else {
+        return Ok(false);
+    };
+    if !mark.is_tied() || mark.inode != guard.inode() {
+        return Ok(false);
+    }
+    for fd in own {
+        if guard.is_tied(*fd, mark.supervisor)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The number of the request; a ticket's is its place in [`Search::found`] and one.

@@ -428,7 +428,7 @@ impl SqliteStore {
                 return Ok(None);
             }
             let at = place.unwrap_or(ticket::END_OF_LINE);
-            let (by, obstacle) = match ticket::look_ahead(transaction, rules, request, at)? {
+            let obstacle = match ticket::look_ahead(transaction, rules, request, at)? {
                 Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
                 Found::Free { slot } => {
                     let mark = match keeping {
@@ -440,7 +440,7 @@ impl SqliteStore {
                     let lease = ticket::grant(transaction, rules, request, token, &how)?;
                     return Ok(lease.map(Entry::Granted));
                 }
-                Found::Blocked { by, obstacle } => (by, obstacle),
+                Found::Blocked(obstacle) => obstacle,
             };
             let shown = |tickets: Vec<Ticket>| -> Result<Vec<Held>> {
                 let show = |ticket: Ticket| {
@@ -449,19 +449,24 @@ impl SqliteStore {
                 };
                 tickets.into_iter().map(show).collect()
             };
+            let first = shown(ticket::first_in_the_way(transaction, rules, request, at)?)?;
             let Some(mark) = mark.filter(|_| waits) else {
-                return Ok(Some(Entry::Busy(shown(by)?)));
+                return Ok(Some(Entry::Busy(first)));
             };
             if let Some(id) = place {
-                return Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)));
+                return Ok(Some(Entry::Waiting(id, obstacle, first)));
             }
-            if let Some(enclosing) = &request.enclosing
-                && let Some(circle) = circle::closed_by(transaction, rules, request, enclosing)?
+            let own = match rules.guard {
+                Some(guard) => guard.inherited_copies()?,
+                None => Vec::new(),
+            };
+            if (request.enclosing.is_some() || !own.is_empty())
+                && let Some(circle) = circle::closed_by(transaction, rules, request, &own)?
             {
                 return Ok(Some(Entry::Deadlock(shown(circle)?)));
             }
             let id = ticket::enqueue(transaction, rules, request, token, mark)?;
-            Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)))
+            Ok(Some(Entry::Waiting(id, obstacle, first)))
         })
     }
 

@@ -330,11 +330,9 @@ fn delete_claims(transaction: &Transaction<'_>, names: &[LockName], id: i64) -> 
 
 /// Ends a held ticket, whoever's it is: deletes it, or leaves it to rest until its `--at-least` has passed.
 pub fn end(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket) -> Result<()> {
-    let rests = ticket
-        .terms
-        .earliest_end
-        .as_ref()
-        .is_some_and(|end| rules.clock.remaining(end, rules.now) > 0);
+    let is_early = |end: &Expiry| rules.clock.remaining(end, rules.now) > 0;
+    // Who forces a release means to have the lock.
+    let rests = !ticket.revoked && ticket.terms.earliest_end.as_ref().is_some_and(is_early);
     if !rests {
         return delete(transaction, ticket);
     }
@@ -419,10 +417,7 @@ pub enum Found {
     Free {
         slot: Option<u32>,
     },
-    Blocked {
-        by: Vec<Ticket>,
-        obstacle: Obstacle,
-    },
+    Blocked(Obstacle),
     /// The lock is in use with another number of slots.
     OtherSlots(u32),
 }
@@ -435,7 +430,6 @@ pub fn look_ahead(
     place: i64,
 ) -> Result<Found> {
     let mut blocking: Vec<(Ticket, Standing)> = Vec::new();
-    let mut slot = None;
     let mut is_claimed =
         transaction.prepare_cached("select 1 from claim where name = ?1 and ticket < ?2")?;
     for name in &request.names {
@@ -444,7 +438,6 @@ pub fn look_ahead(
             continue;
         }
         let mut dead = Vec::new();
-        let mut slots_taken = Vec::new();
         let way = {
             let mut statement = transaction.prepare_cached(concat!(
                 "select ",
@@ -465,11 +458,10 @@ pub fn look_ahead(
                         None
                     }
                     Ok((ticket, standing)) => {
-                        match (request.mode, ticket.mode) {
-                            (Mode::Slots(mine), Mode::Slots(other)) if mine != other => {
-                                other_slots = Some(other);
-                            }
-                            _ => slots_taken.extend(ticket.slot),
+                        if let (Mode::Slots(mine), Mode::Slots(other)) = (request.mode, ticket.mode)
+                            && mine != other
+                        {
+                            other_slots = Some(other);
                         }
                         Some(Ok((ticket.mode, (ticket, standing))))
                     }
@@ -486,24 +478,61 @@ pub fn look_ahead(
             delete(transaction, &ticket)?;
         }
         match way {
-            Way::Free => {
-                if matches!(request.mode, Mode::Slots(_)) {
-                    slot = Some(line::smallest_free(&slots_taken));
-                }
-            }
+            Way::Free => {}
             Way::Behind(found) => blocking.push(found),
             Way::Full(found) => blocking.extend(found),
         }
     }
     if blocking.is_empty() {
-        if matches!(request.mode, Mode::Slots(_)) {
-            slot = slot.or(Some(0));
-        }
+        let slot = match request.mode {
+            Mode::Slots(_) => Some(free_slot(transaction, rules, &request.names)?),
+            Mode::Exclusive | Mode::Shared => None,
+        };
         return Ok(Found::Free { slot });
     }
     let obstacle = obstacle(transaction, rules, request, place, &blocking)?;
-    let by = blocking.into_iter().map(|(ticket, _)| ticket).collect();
-    Ok(Found::Blocked { by, obstacle })
+    Ok(Found::Blocked(obstacle))
+}
+
+/// On each of the names the first who is in a request's way, for people to be told: its holder, or who is next.
+pub fn first_in_the_way(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    request: &Request,
+    place: i64,
+) -> Result<Vec<Ticket>> {
+    let mut statement = transaction.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from claim join ticket on ticket.token = claim.token
+         where claim.name = ?1 and claim.ticket < ?2 order by claim.ticket"
+    ))?;
+    let mut first: Vec<Ticket> = Vec::new();
+    for name in &request.names {
+        for ticket in statement.query_map(params![name.as_str(), place], Ticket::from_row)? {
+            let ticket = ticket?;
+            if line::relation(request.mode, ticket.mode) != line::Relation::Compatible
+                && !rules.standing(&ticket)?.is_over()
+            {
+                if first.iter().all(|known| known.id != ticket.id) {
+                    first.push(ticket);
+                }
+                break;
+            }
+        }
+    }
+    Ok(first)
+}
+
+/// The smallest slot that no holder has: of those behind in the line, too. Where several can enter, who wakes first does.
+fn free_slot(transaction: &Transaction<'_>, rules: &Rules<'_>, names: &[LockName]) -> Result<u32> {
+    let mut taken = Vec::new();
+    for ticket in holding(transaction, names)? {
+        if !rules.standing(&ticket)?.is_over() {
+            taken.extend(ticket.slot);
+        }
+    }
+    Ok(line::smallest_free(&taken))
 }
 
 /// How to wait for one of `blocking` to be gone, so that nobody is woken who cannot go on.
