@@ -64,31 +64,18 @@ impl Etcd {
         let (clients, peers) = (&addresses[0], &addresses[1]);
 
         let log = directory.join("etcd.log");
-        // So that not even a benchmark that was killed leaves a server behind.
-        let mut command = Command::new("setpriv");
-        command.args([
-            "--pdeathsig",
-            "KILL",
-            "--",
-            "etcd",
-            "--name",
-            "bench",
-            "--data-dir",
-        ]);
+        let mut command = bound_to_this("etcd");
+        command.args(["--name", "bench", "--data-dir"]);
         command.arg(directory.join("etcd"));
-        command.args([
-            "--listen-client-urls",
-            clients,
-            "--advertise-client-urls",
-            clients,
-        ]);
-        command.args([
-            "--listen-peer-urls",
-            peers,
-            "--initial-advertise-peer-urls",
-            peers,
-        ]);
         command.args(["--initial-cluster", &format!("bench={peers}")]);
+        for (option, address) in [
+            ("--listen-client-urls", clients),
+            ("--advertise-client-urls", clients),
+            ("--listen-peer-urls", peers),
+            ("--initial-advertise-peer-urls", peers),
+        ] {
+            command.args([option, address]);
+        }
         // It runs on amd64 alone, unless it is told that one knows.
         command.env("ETCD_UNSUPPORTED_ARCH", "arm64");
         command
@@ -130,9 +117,16 @@ impl Lock for Etcd {
 
 /// etcdctl in the version of its language that has locks.
 fn control(address: &str) -> Command {
-    let mut command = Command::new("etcdctl");
+    let mut command = bound_to_this("etcdctl");
     command
         .env("ETCDCTL_API", "3")
         .args(["--endpoints", address]);
+    command
+}
+
+/// A program that is killed when this one is: etcd would stay for ever, and etcdctl would wait for it.
+fn bound_to_this(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program]);
     command
 }

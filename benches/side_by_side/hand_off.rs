@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::contenders::{Arrival, Line};
+use crate::contenders::{CROWD, Line, ONE_BY_ONE};
 use crate::figures::{Amount, Figure, Row, Target, Times};
 use crate::locks::{Flock, Lock, Tenure};
 use crate::section::Section;
 
 /// How many contend, in how many rounds: a hand-off to each of them, and enough of these for a 99th percentile.
-const CROWDS: [(usize, usize); 3] = [(20, 40), (100, 10), (1000, 2)];
+const LINES: [(usize, usize); 3] = [(20, 40), (100, 10), (1000, 2)];
 
 /// Contenders whose order of arrival is known, and rounds.
 const ORDERED: (usize, usize) = (100, 3);
@@ -26,7 +26,7 @@ pub fn measure(directory: &TempDir) -> Result<Vec<Row>> {
     let directory = directory.path();
     let (flock, tenure) = (Flock::new(directory), Tenure::new(directory));
     let mut rows = Vec::new();
-    for (contenders, rounds) in CROWDS {
+    for (contenders, rounds) in LINES {
         let times = compare(directory, [&flock, &tenure], contenders, rounds)?;
         let what = format!("hand-off, {contenders} contenders");
         // The targets are for many.
@@ -54,7 +54,7 @@ pub fn compare(
     let mut times = Times::default();
     for _ in 0..rounds {
         for (lock, times) in [(other, &mut times.other), (tenure, &mut times.tenure)] {
-            let sections = Line::form(directory, lock, contenders, Arrival::AllAtOnce)?.pass()?;
+            let sections = Line::form(directory, lock, contenders, CROWD)?.pass()?;
             times.extend(hand_offs(&sections));
         }
     }
@@ -75,7 +75,7 @@ pub fn measure_order(directory: &TempDir) -> Result<Vec<Row>> {
     let inversions = |lock: &dyn Lock| {
         let mut sum = 0;
         for _ in 0..rounds {
-            let sections = Line::form(directory, lock, contenders, Arrival::OneByOne)?.pass()?;
+            let sections = Line::form(directory, lock, contenders, ONE_BY_ONE)?.pass()?;
             sum += inversions(&sections);
         }
         anyhow::Ok(sum)
@@ -109,7 +109,7 @@ fn inversions(sections: &[Section]) -> usize {
 pub fn measure_killed(directory: &TempDir) -> Result<Vec<Row>> {
     let directory = directory.path();
     let tenure = Tenure::new(directory);
-    let form = || Line::form(directory, &tenure, 1, Arrival::AllAtOnce);
+    let form = || Line::form(directory, &tenure, 1, CROWD);
     let mut times = Times::default();
     for _ in 0..KILLED {
         times.other.extend(hand_offs(&form()?.pass()?));

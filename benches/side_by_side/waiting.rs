@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::contenders::{Arrival, Line};
+use crate::contenders::{CROWD, Line};
 use crate::figures::{Amount, Figure, Row, Target, percentile};
 use crate::locks::{Flock, Lock, Tenure};
 use crate::processes::{memory, processor_time};
@@ -27,7 +27,7 @@ pub fn measure(directory: &TempDir) -> Result<Vec<Row>> {
         // Both lines at once: a directory each, for what goes with a line.
         let directory = directory.path().join(name);
         std::fs::create_dir(&directory)?;
-        Line::form(&directory, lock, WAITERS, Arrival::AllAtOnce)
+        Line::form(&directory, lock, WAITERS, CROWD)
     };
     let lines = [form(&flock, "flock")?, form(&tenure, "tenure")?];
 
