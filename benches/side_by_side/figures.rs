@@ -25,6 +25,7 @@ impl Amount {
 impl fmt::Display for Amount {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Time(time) if time.as_secs() > 0 => write!(to, "{:.2} s", time.as_secs_f64()),
             Self::Time(time) => write!(to, "{:.2} ms", time.as_secs_f64() * 1000.0),
             Self::Kibibytes(size) => write!(to, "{size} KiB"),
             Self::Count(count) => write!(to, "{count}"),
