@@ -6,13 +6,14 @@
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use libc::{c_char, c_int, pid_t};
+use libc::{c_char, c_int, c_void, pid_t};
 
 use crate::signals::{Inherited, Signal};
 
@@ -163,9 +164,6 @@ impl Child {
                 .collect()
         };
         let (argv_pointers, envp_pointers) = (pointers(&argv), pointers(&envp));
-        let (mut failure, report) = pipe()
-            .map(|(reader, writer)| (fs::File::from(reader), writer))
-            .map_err(SpawnError::CannotExecute)?;
         let switch = job
             .own_group
             .then(DeadMansSwitch::new)
@@ -174,41 +172,25 @@ impl Child {
         // SAFETY: getpid cannot fail.
         let parent = unsafe { libc::getpid() };
 
-        // SAFETY: between fork and exec the child calls only async-signal-safe functions, and allocates nothing.
-        match unsafe { libc::fork() } {
-            -1 => Err(SpawnError::CannotExecute(io::Error::last_os_error())),
-            0 => {
-                let error =
-                    become_job(job, parent, switch.as_ref(), &argv_pointers, &envp_pointers);
-                // SAFETY: four bytes from the stack to an open pipe; then the child ends without unwinding.
-                unsafe {
-                    libc::write(
-                        report.as_raw_fd(),
-                        (&raw const error).cast(),
-                        size_of::<c_int>(),
-                    );
-                    libc::_exit(127)
-                }
-            }
-            pid => {
-                if job.own_group {
-                    // Both do it: whoever comes first, the group exists before either goes on.
-                    // SAFETY: plain integers; after the child's exec it fails, and has been done.
-                    unsafe { libc::setpgid(pid, pid) };
-                }
-                drop(report);
-                let mut error = [0; size_of::<c_int>()];
-                if failure.read_exact(&mut error).is_err() {
-                    // Nothing came: the pipe closed at exec.
-                    return Ok(Self {
-                        pid,
-                        own_group: job.own_group,
-                        status: None,
-                        switch,
-                    });
-                }
+        let birth = Birth {
+            job,
+            parent,
+            switch: switch.as_ref(),
+            argv: &argv_pointers,
+            envp: &envp_pointers,
+            error: AtomicI32::new(0),
+        };
+        let pid = birth.begin().map_err(SpawnError::CannotExecute)?;
+        match birth.error.into_inner() {
+            0 => Ok(Self {
+                pid,
+                own_group: job.own_group,
+                status: None,
+                switch,
+            }),
+            error => {
                 reap(pid);
-                let error = io::Error::from_raw_os_error(c_int::from_ne_bytes(error));
+                let error = io::Error::from_raw_os_error(error);
                 Err(if error.kind() == io::ErrorKind::NotFound {
                     SpawnError::NotFound(error)
                 } else {
@@ -330,37 +312,82 @@ impl Drop for Child {
     }
 }
 
-/// The child's half of the spawn. Returns only when exec failed, with the reason.
-fn become_job(
-    job: &Job<'_>,
+/// A child between its first moment and its exec. It runs in its parent's memory, on a stack of its own, while the
+/// parent's thread is held up (as `posix_spawn(3)` does it): to copy the page tables and then the pages would cost more
+/// than all the rest.
+struct Birth<'a> {
+    job: &'a Job<'a>,
     parent: pid_t,
-    switch: Option<&DeadMansSwitch>,
-    argv: &[*const c_char],
-    envp: &[*const c_char],
-) -> c_int {
-    // SAFETY: only async-signal-safe calls; all pointers are to null-terminated arrays made before the fork.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        if libc::getppid() != parent {
-            // The parent died before the line above could matter.
-            libc::_exit(127);
+    switch: Option<&'a DeadMansSwitch>,
+    /// Ends with a null pointer, as does the next.
+    argv: &'a [*const c_char],
+    envp: &'a [*const c_char],
+    /// Why there was no exec; 0 when there was one.
+    error: AtomicI32,
+}
+
+/// What execvpe(3) needs for its buffers; for a script without an interpreter's line it also copies the arguments.
+const BIRTH_STACK: usize = 64 * 1024;
+
+impl Birth<'_> {
+    /// Returns when the child has become its program, or has failed to.
+    fn begin(&self) -> io::Result<pid_t> {
+        let mut stack: Vec<MaybeUninit<u128>> = Vec::new();
+        stack.reserve_exact(BIRTH_STACK.div_ceil(size_of::<u128>()) + self.argv.len());
+        // SAFETY: the end of the reserved memory, aligned as stacks are. Until the child has left this memory, which
+        // the call waits for, both it and `self` stay where they are. All signals for which this process has
+        // handlers, those of faults, would be the child's own.
+        let pid = unsafe {
+            libc::clone(
+                become_job,
+                stack.spare_capacity_mut().as_mut_ptr_range().end.cast(),
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                ptr::from_ref(self).cast_mut().cast(),
+            )
+        };
+        if pid == -1 {
+            return Err(io::Error::last_os_error());
         }
-        if job.own_group {
-            libc::setpgid(0, 0);
+        Ok(pid)
+    }
+}
+
+/// The child's half of the spawn. Returns only when exec failed, and then the child ends.
+extern "C" fn become_job(birth: *mut c_void) -> c_int {
+    // SAFETY: it is what `Birth::begin` gave.
+    let birth = unsafe { &*birth.cast::<Birth<'_>>() };
+    birth.error.store(birth.become_job(), Ordering::Relaxed);
+    127
+}
+
+impl Birth<'_> {
+    /// The reason why exec failed. Nothing here allocates, or changes what the parent has in memory.
+    fn become_job(&self) -> c_int {
+        let job = self.job;
+        // SAFETY: only async-signal-safe calls; all pointers are to null-terminated arrays that the parent keeps.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() != self.parent {
+                // The parent died before the line above could matter.
+                libc::_exit(127);
+            }
+            if job.own_group {
+                libc::setpgid(0, 0);
+            }
+            if let Some(switch) = self.switch
+                && !switch.arm()
+            {
+                return errno();
+            }
+            if let Some(fd) = job.inherit
+                && libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, high_descriptor()) == -1
+            {
+                return errno();
+            }
+            job.inherited.restore();
+            libc::execvpe(self.argv[0], self.argv.as_ptr(), self.envp.as_ptr());
+            errno()
         }
-        if let Some(switch) = switch
-            && !switch.arm()
-        {
-            return errno();
-        }
-        if let Some(fd) = job.inherit
-            && libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, high_descriptor()) == -1
-        {
-            return errno();
-        }
-        job.inherited.restore();
-        libc::execvpe(argv[0], argv.as_ptr(), envp.as_ptr());
-        errno()
     }
 }
 

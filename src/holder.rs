@@ -1,9 +1,11 @@
 //! Who asks for locks, and how people are shown it. Nothing is ever decided by any of this.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use nix::unistd::{Uid, User};
 use rustix::process::{Pid, getpid, getppid, getuid};
@@ -65,8 +67,14 @@ pub fn show(holder: &Holder) -> String {
 
 /// The user's name in the password database, or the number where there is none.
 pub fn user_name(uid: u32) -> String {
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    user.map_or_else(|| uid.to_string(), |user| user.name)
+    // The database may be on some server, and a list of leases has few users.
+    static KNOWN: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = known.entry(uid).or_insert_with(|| {
+        let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+        user.map_or_else(|| uid.to_string(), |user| user.name)
+    });
+    name.clone()
 }
 
 /// The home directory that the password database gives to the user of this process.

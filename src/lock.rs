@@ -49,7 +49,7 @@ impl fmt::Display for LockName {
 }
 
 /// A lease's secret: 128 random bits, written as 32 hexadecimal digits. Whoever shows it may release or extend.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 
 impl Token {
@@ -63,6 +63,10 @@ impl Token {
             .try_fill_bytes(&mut bytes)
             .map_err(io::Error::other)?;
         Ok(Self(bytes))
+    }
+
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
     }
 
     pub fn as_bytes(&self) -> &[u8; 16] {

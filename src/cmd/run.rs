@@ -16,7 +16,7 @@ use crate::lock::{Lease, LockName};
 use crate::output;
 use crate::signals::{self, Inherited, Origin, Received, Signal, Signals};
 use crate::store::sqlite::{Durability, Purpose};
-use crate::store::{Keeping, Look, Store};
+use crate::store::{Backlog, Keeping, Look, Store};
 use crate::wait;
 
 /// How often the lease is looked after: a loss is noticed within this and acted upon.
@@ -78,6 +78,8 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         },
     };
     release(&mut store, &lease);
+    // Nothing of it is left to do that the end of the process does not do sooner.
+    std::mem::forget(store);
     Ok(exit)
 }
 
@@ -214,9 +216,12 @@ impl<'a> Supervision<'a> {
 
     /// Returns when CMD has ended, and where it had to be stopped, when its whole tree has.
     fn until_end(mut self) -> Exit {
-        if self.store.tidy() {
-            self.next_renewal = Instant::now();
-        }
+        let mut backlog = if self.store.foresee_end(self.lease) {
+            Backlog::Much
+        } else {
+            Backlog::Some
+        };
+        self.tidy(backlog);
         loop {
             match wait::for_signal(self.signals, self.next_moment()) {
                 Ok(Some(received)) => self.pass_on(received),
@@ -238,7 +243,18 @@ impl<'a> Supervision<'a> {
                 return exit;
             }
             self.keep_time();
+            if backlog == Backlog::Much && Instant::now() >= self.next_look {
+                // CMD takes its time, then: those who wait for the lock lose none by this.
+                backlog = Backlog::Some;
+                self.tidy(backlog);
+            }
             self.look_after_lease();
+        }
+    }
+
+    fn tidy(&mut self, backlog: Backlog) {
+        if self.store.tidy(backlog) {
+            self.next_renewal = Instant::now();
         }
     }
 

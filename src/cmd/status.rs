@@ -1,6 +1,7 @@
 //! `tenure status`: who holds what, or whether one's own lease still lives.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 
@@ -65,33 +66,34 @@ fn rows<'a>(
     held: &'a [Held],
     waiting: &'a HashMap<LockName, usize>,
 ) -> Vec<Row<'a>> {
-    let mut names: Vec<&LockName> = if asked.is_empty() {
-        let held = held.iter().flat_map(|held| &held.names);
-        held.chain(waiting.keys()).collect()
+    let mut holders: BTreeMap<&LockName, Vec<&Held>> = BTreeMap::new();
+    if asked.is_empty() {
+        holders.extend(waiting.keys().map(|name| (name, Vec::new())));
     } else {
-        asked.iter().collect()
-    };
-    names.sort();
-    names.dedup();
-    let mut rows = Vec::new();
-    for name in names {
-        let waiting = waiting.get(name).copied().unwrap_or(0);
-        let holders = held.iter().filter(|held| held.names.contains(name));
-        let mut of_name: Vec<Row<'_>> = holders
-            .map(|held| Row {
-                name,
-                held: Some(held),
-                waiting,
-            })
-            .collect();
-        if of_name.is_empty() {
-            of_name.push(Row {
-                name,
-                held: None,
-                waiting,
-            });
+        holders.extend(asked.iter().map(|name| (name, Vec::new())));
+    }
+    for lease in held {
+        for name in &lease.names {
+            match holders.entry(name) {
+                Entry::Occupied(mut known) => known.get_mut().push(lease),
+                Entry::Vacant(new) if asked.is_empty() => {
+                    new.insert(vec![lease]);
+                }
+                Entry::Vacant(_) => {}
+            }
         }
-        rows.append(&mut of_name);
+    }
+    let mut rows = Vec::new();
+    for (name, holders) in holders {
+        let row = |held| Row {
+            name,
+            held,
+            waiting: waiting.get(name).copied().unwrap_or(0),
+        };
+        if holders.is_empty() {
+            rows.push(row(None));
+        }
+        rows.extend(holders.into_iter().map(|held| row(Some(held))));
     }
     rows
 }

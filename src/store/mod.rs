@@ -74,6 +74,15 @@ pub enum Keeping {
     Supervised,
 }
 
+/// How much housekeeping is worth a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backlog {
+    /// Enough to slow down whoever opens the store next.
+    Some,
+    /// So much that somebody has to do it, even if others wait for his lock.
+    Much,
+}
+
 pub trait Store {
     /// For messages: where the locks are kept.
     fn location(&self) -> String;
@@ -181,7 +190,11 @@ pub trait Store {
     /// The store could not be told. The kernel's word has ended all the same: the locks are free where it counts.
     fn give_back(&mut self, lease: &Lease) -> Result<bool>;
 
+    /// Gets ready for [`Store::give_back`], ahead of the moment at which others wait for it. True when somebody does
+    /// already.
+    fn foresee_end(&mut self, lease: &Lease) -> bool;
+
     /// Housekeeping, for a moment at which nobody waits. Its failure does no harm and is not told. True when the
     /// next write will be slower for it, which had better come now too.
-    fn tidy(&mut self) -> bool;
+    fn tidy(&mut self, backlog: Backlog) -> bool;
 }

@@ -137,7 +137,7 @@ fn a_token_that_goes_nowhere_is_given_back() {
 #[test]
 fn a_database_that_cannot_be_made_leaves_nothing_of_it() {
     let sandbox = Sandbox::new();
-    for size in ["16k", "32k", "64k"] {
+    for size in ["8k", "16k", "32k", "48k"] {
         let script = format!(
             "mkdir -p disk; mount -t tmpfs -o size={size} none disk; tenure --db disk/l.db run A -- touch ran; ls disk"
         );

@@ -280,6 +280,18 @@ fn a_database_of_a_newer_tenure_is_refused_with_that_reason() {
 }
 
 #[test]
+fn a_database_of_an_older_layout_is_refused_with_that_reason() {
+    let sandbox = Sandbox::new();
+    make_database(&sandbox);
+    let connection = sandbox.connect();
+    connection
+        .execute_batch("pragma user_version = 1")
+        .expect("it is ours");
+    connection.close().expect("no statement is left");
+    assert_refused_and_untouched(&sandbox, "older tenure");
+}
+
+#[test]
 fn a_newer_version_that_is_in_the_log_still_is_seen() {
     let sandbox = Sandbox::new();
     make_database(&sandbox);

@@ -27,9 +27,13 @@ use crate::wait;
 const APPLICATION_ID: u32 = 0x7465_6e75;
 
 /// The layout that this program writes: `user_version` in the file's header.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 const SCHEMA: &str = include_str!("schema.sql");
+
+/// The size of a page. Every commit writes whole pages, and whoever opens the database first reads all those of the
+/// WAL; half of SQLite's default still has room for a ticket with a long command.
+pub const PAGE_BYTES: usize = 2048;
 
 /// The header of every SQLite file; the offsets below are of <https://sqlite.org/fileformat2.html>.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -234,8 +238,8 @@ pub fn check_layout(path: &Path, layout: u32) -> Result<()> {
             "cannot use {}: it was made by a newer tenure (layout {newer}, this program knows {LAYOUT})",
             path.display()
         ),
-        other => bail!(
-            "cannot use {}: it has a layout that no tenure made ({other})",
+        older => bail!(
+            "cannot use {}: it was made by an older tenure (layout {older}, this program knows {LAYOUT}); delete it, with its -guard, -wal and -shm, when nobody holds a lock of it",
             path.display()
         ),
     }
@@ -569,6 +573,7 @@ fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
         temporary,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
+    connection.pragma_update(None, "page_size", i64::try_from(PAGE_BYTES)?)?;
     connection.execute_batch("pragma journal_mode = wal; pragma synchronous = full;")?;
     connection.execute_batch(&format!("begin immediate; {SCHEMA} pragma application_id = {APPLICATION_ID}; pragma user_version = {LAYOUT};"))?;
     // A counter that starts at the time of day goes on growing when the file is deleted and made anew.
@@ -606,8 +611,6 @@ fn put_in_place(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
 /// Fills an empty file in place: its owner, mode and links were somebody's choice. A marker goes first and the
 /// header comes last, so that a half-filled file is never taken for a database, nor for anybody else's file.
 fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
-    /// The page that holds the header: SQLite's default size.
-    const PAGE: usize = 4096;
     let target = OpenOptions::new()
         .read(true)
         .write(true)
@@ -618,14 +621,14 @@ fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     let _ = fs::remove_file(&temporary);
     let image = image?;
     let (first, rest) = image
-        .split_at_checked(PAGE)
+        .split_at_checked(PAGE_BYTES)
         .context("the new database has less than a page")?;
     let mut marker = [0; HEADER_BYTES];
     marker[..UNFINISHED.len()].copy_from_slice(UNFINISHED);
     target.write_all_at(&marker, 0)?;
     target.sync_all()?;
     target.set_len(image.len() as u64)?;
-    target.write_all_at(rest, PAGE as u64)?;
+    target.write_all_at(rest, PAGE_BYTES as u64)?;
     target.sync_all()?;
     target.write_all_at(first, 0)?;
     target.sync_all()?;

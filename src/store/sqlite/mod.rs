@@ -25,7 +25,7 @@ pub use self::connection::Durability;
 use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
 use self::ticket::{Found, Grant, Rules, Ticket};
-use super::{Answer, Keeping, Look, Obstacle, Shown, Store};
+use super::{Answer, Backlog, Keeping, Look, Obstacle, Shown, Store};
 use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
 use crate::guard::{self, Guard, Hold};
@@ -43,11 +43,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one does that has something else to watch meanwhile, and will try again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
 
-/// Frames in the WAL above which it is written back: readers search it, and it would never shrink by itself.
-const WAL_FRAMES: u64 = 64;
+/// How large the WAL may be, in frames, before it is written back: it would never shrink by itself, and the first to
+/// open the database reads all of it. To write it back takes milliseconds, which are too many between two jobs of a
+/// moment that wait for each other; and while they do, nobody is the first.
+const fn wal_frames(backlog: Backlog) -> u64 {
+    match backlog {
+        Backlog::Some => 64,
+        Backlog::Much => 768,
+    }
+}
 
 /// A frame is a page and its header; the file has a header of its own.
-const WAL_BYTES: u64 = 32 + WAL_FRAMES * (24 + 4096);
+const fn wal_bytes(frames: u64) -> u64 {
+    32 + frames * (24 + file::PAGE_BYTES as u64)
+}
 
 /// Tickets looked at by one sweep.
 const SWEEP: i64 = 64;
@@ -334,9 +343,9 @@ impl SqliteStore {
             .query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()));
     }
 
-    fn checkpoint_if_large(&self) -> bool {
+    fn checkpoint_if_large(&self, backlog: Backlog) -> bool {
         let is_large = std::fs::metadata(file::beside(&self.path, "-wal"))
-            .is_ok_and(|wal| wal.len() > WAL_BYTES);
+            .is_ok_and(|wal| wal.len() > wal_bytes(wal_frames(backlog)));
         if is_large {
             self.checkpoint();
         }
@@ -346,20 +355,11 @@ impl SqliteStore {
     /// Removes leases that are over and that nobody asks for any more: a few at a time, from a random place on, so
     /// that none is left for ever and none costs a scan.
     fn sweep(&mut self) -> Result<()> {
+        let from = Token::draw()?;
         self.write(SHORT_PATIENCE, |transaction, rules| {
-            let (first, last): (Option<i64>, Option<i64>) = transaction.query_row(
-                "select (select min(id) from ticket), (select max(id) from ticket)",
-                [],
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )?;
-            let (Some(first), Some(last)) = (first, last) else {
-                return Ok(());
-            };
-            let from = rand::random_range(first..=last);
-            let tickets = ticket::some(transaction, from, SWEEP)?;
-            for ticket in tickets {
+            for ticket in ticket::some(transaction, &from, SWEEP)? {
                 if rules.standing(&ticket)?.is_over() {
-                    ticket::delete(transaction, ticket.id)?;
+                    ticket::delete(transaction, &ticket)?;
                 }
             }
             Ok(())
@@ -386,13 +386,7 @@ impl SqliteStore {
             if !is_in_place {
                 return Ok(None);
             }
-            let enclosing = match &request.enclosing {
-                Some(token) => ticket::by_token(transaction, token)?.map(|ticket| ticket.id),
-                None => None,
-            };
-            if let Some(id) = place
-                && !ticket::is_waiting(transaction, id, token)?
-            {
+            if place.is_some() && !ticket::is_waiting(transaction, token)? {
                 // Whoever took it for dead, as when the guard file was replaced: there is no place to go on from.
                 return Ok(None);
             }
@@ -405,12 +399,7 @@ impl SqliteStore {
                         Keeping::Tied(_) => tied,
                         Keeping::Supervised => mark,
                     };
-                    let how = Grant {
-                        place,
-                        slot,
-                        mark,
-                        enclosing,
-                    };
+                    let how = Grant { place, slot, mark };
                     let lease = ticket::grant(transaction, rules, request, token, &how)?;
                     return Ok(lease.map(Entry::Granted));
                 }
@@ -419,7 +408,7 @@ impl SqliteStore {
             let shown = |tickets: Vec<Ticket>| -> Result<Vec<Held>> {
                 let show = |ticket: Ticket| {
                     let standing = rules.standing(&ticket)?;
-                    ticket.into_held(transaction, rules, standing)
+                    Ok(ticket.into_held(rules, standing))
                 };
                 tickets.into_iter().map(show).collect()
             };
@@ -429,12 +418,12 @@ impl SqliteStore {
             if let Some(id) = place {
                 return Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)));
             }
-            if let Some(enclosing) = enclosing
+            if let Some(enclosing) = request.enclosing
                 && let Some(cycle) = ticket::cycle(transaction, rules, enclosing, &by)?
             {
                 return Ok(Some(Entry::Deadlock(shown(cycle)?)));
             }
-            let id = ticket::enqueue(transaction, rules, request, token, mark, enclosing)?;
+            let id = ticket::enqueue(transaction, rules, request, token, mark)?;
             Ok(Some(Entry::Waiting(id, obstacle, shown(by)?)))
         })
     }
@@ -455,7 +444,7 @@ impl SqliteStore {
                     Keeping::Bare | Keeping::Tied(_) => {
                         self.hold = None;
                         self.tie = None;
-                        self.tidy();
+                        self.tidy(Backlog::Some);
                     }
                 }
                 Answer::Granted(lease)
@@ -522,8 +511,8 @@ impl SqliteStore {
         let hold = guard.hold()?.without_tree();
         let mark = hold.mark();
         self.write(SHORT_PATIENCE, |transaction, _| {
-            let sql = "update ticket set guard_inode = ?1, supervisor_byte = ?2, waiting_byte = ?5, tree_byte = null where id = ?3 and token = ?4";
-            transaction.execute(sql, params![ticket::inode_to_sql(mark.inode), mark.supervisor, lease.id, lease.token.as_bytes(), mark.waiting])?;
+            let sql = "update ticket set guard_inode = ?1, supervisor_byte = ?2, waiting_byte = ?4, tree_byte = null where token = ?3";
+            transaction.execute(sql, params![ticket::inode_to_sql(mark.inode), mark.supervisor, lease.token.as_bytes(), mark.waiting])?;
             Ok(())
         })?;
         hold.enter();
@@ -545,8 +534,7 @@ impl SqliteStore {
         for ticket in find(&transaction).with_context(why)? {
             let standing = rules.standing(&ticket)?;
             if !standing.is_over() {
-                let lease = ticket.into_held(&transaction, &rules, standing);
-                held.push(lease.with_context(why)?);
+                held.push(ticket.into_held(&rules, standing));
             }
         }
         Ok(held)
@@ -579,7 +567,7 @@ impl SqliteStore {
                 return Ok(Shown::NotHeld);
             }
             let is_of_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
-            let held = ticket.clone().into_held(transaction, rules, standing)?;
+            let held = ticket.clone().into_held(rules, standing);
             if !names.is_empty() && names != held.names {
                 // Nobody's lease on what was named, or one's own but not the whole of it.
                 let part = names.iter().all(|name| held.names.contains(name));
@@ -657,13 +645,11 @@ impl Store for SqliteStore {
     }
 
     fn leave(&mut self) -> Result<()> {
-        let Some((id, token)) = self.place.take() else {
+        let Some((_, token)) = self.place.take() else {
             return Ok(());
         };
         let left = self.write(PATIENCE, |transaction, _| {
-            let sql = "delete from ticket where id = ?1 and token = ?2 and state = 'waiting'";
-            transaction.execute(sql, params![id, token.as_bytes()])?;
-            Ok(())
+            ticket::leave(transaction, &token)
         });
         self.hold = None;
         self.untie();
@@ -719,9 +705,7 @@ impl Store for SqliteStore {
                 if !guard.is_tied(fd, mark.supervisor)? {
                     continue;
                 }
-                let held = ticket
-                    .clone()
-                    .into_held(transaction, rules, Standing::Supervised)?;
+                let held = ticket.clone().into_held(rules, Standing::Supervised);
                 if !names.is_empty() && !held.names.iter().all(|name| names.contains(name)) {
                     return Ok(Shown::OnlySome(held.names));
                 }
@@ -739,7 +723,7 @@ impl Store for SqliteStore {
                 guard::untie(fd, byte);
             }
         }
-        self.tidy();
+        self.tidy(Backlog::Some);
         Ok(shown)
     }
 
@@ -762,7 +746,7 @@ impl Store for SqliteStore {
             ticket::end(transaction, rules, ticket)?;
             Ok(1)
         })?;
-        self.tidy();
+        self.tidy(Backlog::Some);
         Ok(shown)
     }
 
@@ -773,15 +757,9 @@ impl Store for SqliteStore {
         ttl: Option<Duration>,
     ) -> Result<Shown> {
         let shown = self.with_token(token, names, true, |transaction, rules, ticket| {
-            ticket::renew(
-                transaction,
-                rules,
-                ticket.id,
-                token,
-                ttl.map_or(ticket.ttl, millis),
-            )
+            ticket::renew(transaction, rules, token, ttl.map_or(ticket.ttl, millis))
         })?;
-        self.tidy();
+        self.tidy(Backlog::Some);
         Ok(shown)
     }
 
@@ -822,20 +800,20 @@ impl Store for SqliteStore {
             for ticket in ticket::holding(transaction, names)? {
                 let standing = rules.standing(&ticket)?;
                 if standing.is_over() {
-                    ticket::delete(transaction, ticket.id)?;
+                    ticket::delete(transaction, &ticket)?;
                 } else if fence.is_none_or(|fence| Some(fence) == ticket.fence) {
                     // There is nobody to tell but a `run`.
                     let has_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
                     if at_once || !has_run || standing == Standing::Resting {
                         // Forced, it does not rest either.
-                        ticket::delete_after(&mut taken, transaction, rules, ticket, standing)?;
+                        ticket::delete(transaction, &ticket)?;
                     } else {
                         transaction.execute(
-                            "update ticket set revoked_by = ?1 where id = ?2",
-                            params![by, ticket.id],
+                            "update ticket set revoked_by = ?1 where token = ?2",
+                            params![by, ticket.token.as_bytes()],
                         )?;
-                        taken.push(ticket.into_held(transaction, rules, standing)?);
                     }
+                    taken.push(ticket.into_held(rules, standing));
                 }
             }
             Ok(taken)
@@ -856,9 +834,9 @@ impl Store for SqliteStore {
         }
         let mut statement = self
             .connection
-            .prepare_cached("select revoked_by from ticket where id = ?1 and token = ?2")?;
+            .prepare_cached("select revoked_by from ticket where token = ?1")?;
         let row = statement
-            .query_row(params![lease.id, lease.token.as_bytes()], |row| {
+            .query_row([lease.token.as_bytes()], |row| {
                 row.get::<_, Option<String>>(0)
             })
             .optional()?;
@@ -881,30 +859,32 @@ impl Store for SqliteStore {
         self.write(SHORT_PATIENCE, |transaction, rules| {
             let before = Instant::now();
             let ttl: Option<i64> = transaction
-                .prepare_cached("select ttl from ticket where id = ?1 and token = ?2")?
-                .query_row(params![lease.id, lease.token.as_bytes()], |row| row.get(0))
+                .prepare_cached("select ttl from ticket where token = ?1")?
+                .query_row([lease.token.as_bytes()], |row| row.get(0))
                 .optional()?;
             let Some(ttl) = ttl else { return Ok(None) };
-            ticket::renew(transaction, rules, lease.id, &lease.token, ttl)?;
+            ticket::renew(transaction, rules, &lease.token, ttl)?;
             Ok(Some(before + from_millis(ttl)))
         })
     }
 
     fn give_back(&mut self, lease: &Lease) -> Result<bool> {
         let ended = self.write(PATIENCE, |transaction, rules| {
-            let Some(ticket) = ticket::by_token(transaction, &lease.token)? else {
-                return Ok(false);
-            };
-            ticket::end(transaction, rules, &ticket)?;
-            Ok(true)
+            ticket::end_own(transaction, rules, lease)
         });
         // After the row is gone; and if it could not be deleted, the lock is free by this all the same.
         self.hold = None;
         ended
     }
 
-    fn tidy(&mut self) -> bool {
-        let was_large = self.checkpoint_if_large();
+    fn foresee_end(&mut self, lease: &Lease) -> bool {
+        let _ = ticket::prepare_end(&self.connection);
+        self.patience.set(SHORT_PATIENCE);
+        ticket::is_wanted(&self.connection, lease).unwrap_or(false)
+    }
+
+    fn tidy(&mut self, backlog: Backlog) -> bool {
+        let was_large = self.checkpoint_if_large(backlog);
         if was_large {
             let _ = self.sweep();
         }

@@ -1,4 +1,5 @@
 -- The layout of a lock database. Its version is pragma user_version; see src/store/sqlite/file.rs.
+-- A grant and a release are the price of every `run`: each table or index that they touch is a page more to write.
 
 -- One row: what belongs to the store as a whole.
 create table store (
@@ -11,8 +12,11 @@ create table store (
 
 -- One request for locks, with its place in the line: first waiting, then held.
 create table ticket (
-  id integer primary key,
-  token blob not null unique check (length(token) = 16),
+  token blob primary key check (length(token) = 16),
+  -- Its number: its place in the line.
+  id integer not null,
+  -- Its locks, one a line, in order. The same as the names of its claims.
+  names text not null,
   state text not null check (state in ('waiting', 'held')),
   mode text not null check (mode in ('exclusive', 'shared', 'slots')),
   -- With mode 'slots': how many may hold at once, and which of them this one is.
@@ -37,8 +41,8 @@ create table ticket (
   tree_byte integer,
   -- Who asked with --force that it be given up.
   revoked_by text,
-  -- The lease inside of which this request was made.
-  enclosing integer,
+  -- The token of the lease inside of which this request was made.
+  enclosing blob,
   -- For people to read.
   uid integer not null,
   host text not null,
@@ -46,15 +50,14 @@ create table ticket (
   command text not null,
   directory text not null,
   note text
-) strict;
-
--- The locks of a ticket: it has all of them, or waits for all of them.
-create table claim (
-  name text not null,
-  ticket integer not null references ticket (id) on delete cascade,
-  primary key (name, ticket)
 ) strict, without rowid;
 
-create index claim_by_ticket on claim (ticket);
-
 create index ticket_by_enclosing on ticket (enclosing) where enclosing is not null;
+
+-- The locks of the tickets, each in the order of its line: a ticket has all of its locks, or waits for all of them.
+create table claim (
+  name text not null,
+  ticket integer not null,
+  token blob not null,
+  primary key (name, ticket)
+) strict, without rowid;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result};
-use rusqlite::{OptionalExtension, Row, Transaction, named_params, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params};
 
 use crate::clock::{Clock, Now};
 use crate::duration::{from_millis, millis};
@@ -53,6 +53,8 @@ impl Rules<'_> {
 #[derive(Clone, Debug)]
 pub struct Ticket {
     pub id: i64,
+    pub token: Token,
+    pub names: Vec<LockName>,
     pub is_held: bool,
     pub mode: Mode,
     pub slot: Option<u32>,
@@ -61,7 +63,7 @@ pub struct Ticket {
     pub since: i64,
     pub terms: Terms,
     pub revoked: bool,
-    pub enclosing: Option<i64>,
+    pub enclosing: Option<Token>,
     pub holder: Holder,
 }
 
@@ -71,7 +73,7 @@ macro_rules! columns {
         "ticket.id, state = 'held', mode, slots, slot, fence, ttl, coalesce(granted_at, requested_at),
          boot_id, expires_boot, coalesce(expires_wall, 0), earliest_end_boot, earliest_end_wall,
          guard_inode, waiting_byte, supervisor_byte, tree_byte, revoked_by is not null, enclosing,
-         uid, host, pid, command, directory, note"
+         uid, host, pid, command, directory, note, ticket.token, names"
     };
 }
 
@@ -87,6 +89,8 @@ impl Ticket {
         let mark = inode.zip(bytes.0.zip(bytes.1));
         Ok(Self {
             id: row.get(0)?,
+            token: Token::from_bytes(row.get(25)?),
+            names: names_from_sql(&row.get::<_, String>(26)?),
             is_held: row.get(1)?,
             mode: match (mode.as_str(), slots) {
                 ("shared", _) => Mode::Shared,
@@ -119,7 +123,7 @@ impl Ticket {
                 }),
             },
             revoked: row.get(17)?,
-            enclosing: row.get(18)?,
+            enclosing: row.get::<_, Option<[u8; 16]>>(18)?.map(Token::from_bytes),
             holder: Holder {
                 uid: row.get(19)?,
                 host: row.get(20)?,
@@ -131,19 +135,14 @@ impl Ticket {
         })
     }
 
-    pub fn into_held(
-        self,
-        transaction: &Transaction<'_>,
-        rules: &Rules<'_>,
-        standing: Standing,
-    ) -> Result<Held> {
+    pub fn into_held(self, rules: &Rules<'_>, standing: Standing) -> Held {
         let until = match (standing, &self.terms.earliest_end) {
             (Standing::Resting, Some(end)) => end,
             _ => &self.terms.expiry,
         };
-        Ok(Held {
+        Held {
             id: self.id,
-            names: names(transaction, self.id)?,
+            names: self.names,
             mode: self.mode,
             fence: self.fence,
             slot: self.slot,
@@ -154,7 +153,7 @@ impl Ticket {
             revoked: self.revoked,
             guarded: self.terms.mark.is_some(),
             holder: self.holder,
-        })
+        }
     }
 }
 
@@ -163,14 +162,15 @@ pub fn inode_to_sql(inode: u64) -> i64 {
     inode.cast_signed()
 }
 
-/// The locks of a ticket, in order.
-fn names(transaction: &Transaction<'_>, id: i64) -> Result<Vec<LockName>> {
-    let mut statement =
-        transaction.prepare_cached("select name from claim where ticket = ?1 order by name")?;
-    let names = statement.query_map([id], |row| row.get::<_, String>(0))?;
-    names
-        .map(|name| name?.parse().map_err(anyhow::Error::msg))
-        .collect()
+/// One a line, since no name has a control character.
+fn names_to_sql(names: &[LockName]) -> String {
+    let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
+    names.join("\n")
+}
+
+/// What somebody wrote there by hand and is no name is left out.
+fn names_from_sql(text: &str) -> Vec<LockName> {
+    text.lines().filter_map(|name| name.parse().ok()).collect()
 }
 
 /// Whether the store was last written to in this boot.
@@ -208,7 +208,7 @@ pub fn begin_boot(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<()
 
 /// The tickets that hold any of these locks, each once, in the order of their grants.
 pub fn holding(transaction: &Transaction<'_>, names: &[LockName]) -> Result<Vec<Ticket>> {
-    let mut statement = transaction.prepare_cached(concat!("select ", columns!(), " from claim join ticket on ticket.id = claim.ticket where claim.name = ?1 and state = 'held'"))?;
+    let mut statement = transaction.prepare_cached(concat!("select ", columns!(), " from claim join ticket on ticket.token = claim.token where claim.name = ?1 and state = 'held'"))?;
     let mut tickets: Vec<Ticket> = Vec::new();
     for name in names {
         for ticket in statement.query_map([name.as_str()], Ticket::from_row)? {
@@ -247,7 +247,7 @@ pub fn waiting(
     for ticket in statement.query_map([], Ticket::from_row)? {
         let ticket = ticket?;
         if !rules.standing(&ticket)?.is_over() {
-            for name in names(transaction, ticket.id)? {
+            for name in ticket.names {
                 *counts.entry(name).or_insert(0) += 1;
             }
         }
@@ -255,38 +255,66 @@ pub fn waiting(
     Ok(counts)
 }
 
-/// At most `most` tickets, from a number on and then around from the first.
-pub fn some(transaction: &Transaction<'_>, from: i64, most: i64) -> Result<Vec<Ticket>> {
-    let mut statement = transaction.prepare_cached(concat!(
-        "select ",
-        columns!(),
-        " from ticket where id >= ?1 and id < ?2 order by id limit ?3"
-    ))?;
+/// At most `most` tickets, from a token on and then around from the first.
+pub fn some(transaction: &Transaction<'_>, from: &Token, most: i64) -> Result<Vec<Ticket>> {
+    let sql = |side| {
+        format!(
+            concat!(
+                "select ",
+                columns!(),
+                " from ticket where token {} ?1 order by token limit ?2"
+            ),
+            side
+        )
+    };
     let mut tickets: Vec<Ticket> = Vec::new();
-    for (first, end) in [(from, i64::MAX), (0, from)] {
+    for side in [">=", "<"] {
         let left = most - i64::try_from(tickets.len())?;
-        for ticket in statement.query_map(params![first, end, left], Ticket::from_row)? {
+        let mut statement = transaction.prepare(&sql(side))?;
+        for ticket in statement.query_map(params![from.as_bytes(), left], Ticket::from_row)? {
             tickets.push(ticket?);
         }
     }
     Ok(tickets)
 }
 
+/// The held ticket of a token.
 pub fn by_token(transaction: &Transaction<'_>, token: &Token) -> Result<Option<Ticket>> {
+    Ok(find(transaction, token)?.filter(|ticket| ticket.is_held))
+}
+
+/// The ticket of a token, held or waiting.
+fn find(transaction: &Transaction<'_>, token: &Token) -> Result<Option<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
-        " from ticket where token = ?1 and state = 'held'"
+        " from ticket where token = ?1"
     ))?;
     Ok(statement
         .query_row([token.as_bytes()], Ticket::from_row)
         .optional()?)
 }
 
-pub fn delete(transaction: &Transaction<'_>, id: i64) -> Result<()> {
+/// Takes the ticket of a token out of the line.
+pub fn leave(transaction: &Transaction<'_>, token: &Token) -> Result<()> {
+    match find(transaction, token)? {
+        Some(ticket) if !ticket.is_held => delete(transaction, &ticket),
+        _ => Ok(()),
+    }
+}
+
+pub fn delete(transaction: &Transaction<'_>, ticket: &Ticket) -> Result<()> {
     transaction
-        .prepare_cached("delete from ticket where id = ?1")?
-        .execute([id])?;
+        .prepare_cached("delete from ticket where token = ?1")?
+        .execute([ticket.token.as_bytes()])?;
+    delete_claims(transaction, &ticket.names, ticket.id)
+}
+
+fn delete_claims(transaction: &Transaction<'_>, names: &[LockName], id: i64) -> Result<()> {
+    let mut statement = transaction.prepare_cached(DELETE_CLAIM)?;
+    for name in names {
+        statement.execute(params![name.as_str(), id])?;
+    }
     Ok(())
 }
 
@@ -298,50 +326,82 @@ pub fn end(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket) ->
         .as_ref()
         .is_some_and(|end| rules.clock.remaining(end, rules.now) > 0);
     if !rests {
-        return delete(transaction, ticket.id);
+        return delete(transaction, ticket);
     }
-    // Nobody's any more: no token shows it, no process vouches for it.
+    // Nobody's any more: no token that anybody knows shows it, no process vouches for it.
+    let token = Token::draw()?;
     transaction
         .prepare_cached(
-            "update ticket set token = randomblob(16), expires_boot = 0, expires_wall = 0,
+            "update ticket set token = ?2, expires_boot = 0, expires_wall = 0,
                guard_inode = null, waiting_byte = null, supervisor_byte = null, tree_byte = null
-             where id = ?1",
+             where token = ?1",
         )?
-        .execute([ticket.id])?;
+        .execute(params![ticket.token.as_bytes(), token.as_bytes()])?;
+    let mut claim = transaction
+        .prepare_cached("update claim set token = ?3 where name = ?1 and ticket = ?2")?;
+    for name in &ticket.names {
+        claim.execute(params![name.as_str(), ticket.id, token.as_bytes()])?;
+    }
     Ok(())
 }
 
-/// Deletes a ticket and remembers what it was.
-pub fn delete_after(
-    taken: &mut Vec<Held>,
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    ticket: Ticket,
-    standing: Standing,
-) -> Result<()> {
-    let id = ticket.id;
-    taken.push(ticket.into_held(transaction, rules, standing)?);
-    delete(transaction, id)
+/// Ends a lease of this process's own; false when it was gone already. What a `run` does at its end, and so without a
+/// question before the answer: nearly every lease may end whenever it likes.
+pub fn end_own(transaction: &Transaction<'_>, rules: &Rules<'_>, lease: &Lease) -> Result<bool> {
+    let ended = transaction
+        .prepare_cached(END_OWN)?
+        .execute([lease.token.as_bytes()])?;
+    if ended == 1 {
+        delete_claims(transaction, &lease.names, lease.id)?;
+        return Ok(true);
+    }
+    let Some(ticket) = by_token(transaction, &lease.token)? else {
+        return Ok(false);
+    };
+    end(transaction, rules, &ticket)?;
+    Ok(true)
+}
+
+const END_OWN: &str = "delete from ticket where token = ?1 and earliest_end_wall is null";
+
+const DELETE_CLAIM: &str = "delete from claim where name = ?1 and ticket = ?2";
+
+/// Parses the statements of [`end_own`] ahead of the moment at which somebody waits for them.
+pub fn prepare_end(connection: &Connection) -> rusqlite::Result<()> {
+    for sql in [END_OWN, DELETE_CLAIM] {
+        connection.prepare_cached(sql)?;
+    }
+    Ok(())
 }
 
 /// Counts a time to live from now. The token is compared by the statement that changes the row.
 pub fn renew(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
-    id: i64,
     token: &Token,
     ttl: i64,
 ) -> Result<usize> {
     let expiry = rules.clock.after(rules.now, ttl);
-    let sql = "update ticket set ttl = ?1, boot_id = ?2, expires_boot = ?3, expires_wall = ?4 where id = ?5 and token = ?6 and state = 'held'";
+    let sql = "update ticket set ttl = ?1, boot_id = ?2, expires_boot = ?3, expires_wall = ?4 where token = ?5 and state = 'held'";
     Ok(transaction.prepare_cached(sql)?.execute(params![
         ttl,
         expiry.boot_id,
         expiry.boot,
         expiry.wall,
-        id,
         token.as_bytes()
     ])?)
+}
+
+/// Whether others stand in line behind a lease.
+pub fn is_wanted(connection: &Connection, lease: &Lease) -> rusqlite::Result<bool> {
+    let mut statement =
+        connection.prepare_cached("select 1 from claim where name = ?1 and ticket > ?2")?;
+    for name in &lease.names {
+        if statement.exists(params![name.as_str(), lease.id])? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What stands in a request's way.
@@ -366,14 +426,20 @@ pub fn look_ahead(
 ) -> Result<Found> {
     let mut blocking: Vec<(Ticket, Standing)> = Vec::new();
     let mut slot = None;
+    let mut is_claimed =
+        transaction.prepare_cached("select 1 from claim where name = ?1 and ticket < ?2")?;
     for name in &request.names {
+        // Most locks are free, and to know that is cheaper than to have the question ready that tells who has them.
+        if !is_claimed.exists(params![name.as_str(), place])? {
+            continue;
+        }
         let mut dead = Vec::new();
         let mut slots_taken = Vec::new();
         let way = {
             let mut statement = transaction.prepare_cached(concat!(
                 "select ",
                 columns!(),
-                " from claim join ticket on ticket.id = claim.ticket
+                " from claim join ticket on ticket.token = claim.token
                  where claim.name = ?1 and claim.ticket < ?2 order by claim.ticket desc"
             ))?;
             let rows = statement.query_map(params![name.as_str(), place], Ticket::from_row)?;
@@ -385,7 +451,7 @@ pub fn look_ahead(
                 });
                 match found {
                     Ok((ticket, standing)) if standing.is_over() => {
-                        dead.push(ticket.id);
+                        dead.push(ticket);
                         None
                     }
                     Ok((ticket, standing)) => {
@@ -406,8 +472,8 @@ pub fn look_ahead(
             }
             way
         };
-        for id in dead {
-            delete(transaction, id)?;
+        for ticket in dead {
+            delete(transaction, &ticket)?;
         }
         match way {
             Way::Free => {
@@ -420,6 +486,9 @@ pub fn look_ahead(
         }
     }
     if blocking.is_empty() {
+        if matches!(request.mode, Mode::Slots(_)) {
+            slot = slot.or(Some(0));
+        }
         return Ok(Found::Free { slot });
     }
     let obstacle = obstacle(transaction, rules, request, place, &blocking)?;
@@ -489,7 +558,7 @@ fn obstacle(
     }
     // Only the first in line looks again and again at what no byte tells of; the next looks when that one has moved.
     if obstacle.is_unguarded {
-        let mut names = names(transaction, nearest.id)?;
+        let mut names = nearest.names.clone();
         names.retain(|name| request.names.contains(name));
         if let Some(ahead) = nearest_waiting(transaction, rules, &names, place)? {
             obstacle.is_unguarded = false;
@@ -511,7 +580,7 @@ fn nearest_waiting(
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
-        " from claim join ticket on ticket.id = claim.ticket
+        " from claim join ticket on ticket.token = claim.token
          where claim.name = ?1 and claim.ticket < ?2 and state = 'waiting' order by claim.ticket desc"
     ))?;
     let mut nearest: Option<Ticket> = None;
@@ -535,29 +604,29 @@ fn nearest_waiting(
 pub fn cycle(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
-    enclosing: i64,
+    enclosing: Token,
     blocking: &[Ticket],
 ) -> Result<Option<Vec<Ticket>>> {
     let mut enclosers = HashSet::new();
     let mut next = Some(enclosing);
-    while let Some(id) = next {
-        if !enclosers.insert(id) {
+    while let Some(token) = next {
+        if !enclosers.insert(token) {
             break;
         }
-        next = by_id(transaction, id)?.and_then(|ticket| ticket.enclosing);
+        next = by_token(transaction, &token)?.and_then(|ticket| ticket.enclosing);
     }
     let mut seen = HashSet::new();
     let mut paths: Vec<Vec<Ticket>> = blocking.iter().map(|ticket| vec![ticket.clone()]).collect();
     while let Some(path) = paths.pop() {
         let last = path.last().expect("no path is empty");
-        if enclosers.contains(&last.id) {
+        if enclosers.contains(&last.token) {
             return Ok(Some(path));
         }
         if !seen.insert(last.id) {
             continue;
         }
         let waits_for = if last.is_held {
-            enclosed(transaction, last.id)?
+            enclosed(transaction, &last.token)?
         } else {
             ahead_of(transaction, last)?
         };
@@ -570,19 +639,13 @@ pub fn cycle(
     Ok(None)
 }
 
-fn by_id(transaction: &Transaction<'_>, id: i64) -> Result<Option<Ticket>> {
-    let mut statement =
-        transaction.prepare_cached(concat!("select ", columns!(), " from ticket where id = ?1"))?;
-    Ok(statement.query_row([id], Ticket::from_row).optional()?)
-}
-
-fn enclosed(transaction: &Transaction<'_>, id: i64) -> Result<Vec<Ticket>> {
+fn enclosed(transaction: &Transaction<'_>, token: &Token) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
         " from ticket where enclosing = ?1"
     ))?;
-    let tickets = statement.query_map([id], Ticket::from_row)?;
+    let tickets = statement.query_map([token.as_bytes()], Ticket::from_row)?;
     Ok(tickets.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -591,11 +654,18 @@ fn ahead_of(transaction: &Transaction<'_>, ticket: &Ticket) -> Result<Vec<Ticket
     let mut statement = transaction.prepare_cached(concat!(
         "select ",
         columns!(),
-        " from claim join ticket on ticket.id = claim.ticket
-         where claim.ticket < ?1 and claim.name in (select name from claim where ticket = ?1)"
+        " from claim join ticket on ticket.token = claim.token
+         where claim.ticket < ?1 and claim.name = ?2"
     ))?;
-    let tickets = statement.query_map([ticket.id], Ticket::from_row)?;
-    let mut tickets = tickets.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut tickets: Vec<Ticket> = Vec::new();
+    for name in &ticket.names {
+        for other in statement.query_map(params![ticket.id, name.as_str()], Ticket::from_row)? {
+            let other = other?;
+            if tickets.iter().all(|known| known.id != other.id) {
+                tickets.push(other);
+            }
+        }
+    }
     tickets.retain(|other| line::relation(ticket.mode, other.mode) != line::Relation::Compatible);
     Ok(tickets)
 }
@@ -612,11 +682,10 @@ pub fn draw_number(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<i
 pub const END_OF_LINE: i64 = i64::MAX;
 
 /// Whether a ticket still has its place in the line.
-pub fn is_waiting(transaction: &Transaction<'_>, id: i64, token: &Token) -> Result<bool> {
-    let mut statement = transaction.prepare_cached(
-        "select 1 from ticket where id = ?1 and token = ?2 and state = 'waiting'",
-    )?;
-    Ok(statement.exists(params![id, token.as_bytes()])?)
+pub fn is_waiting(transaction: &Transaction<'_>, token: &Token) -> Result<bool> {
+    let mut statement = transaction
+        .prepare_cached("select 1 from ticket where token = ?1 and state = 'waiting'")?;
+    Ok(statement.exists([token.as_bytes()])?)
 }
 
 /// Puts a request into the line, at its end.
@@ -626,19 +695,18 @@ pub fn enqueue(
     request: &Request,
     token: &Token,
     mark: GuardMark,
-    enclosing: Option<i64>,
 ) -> Result<i64> {
     let id = draw_number(transaction, rules)?;
-    insert(
-        transaction,
-        rules,
-        request,
-        token,
-        id,
-        Some(mark),
-        enclosing,
-    )?;
+    insert(transaction, rules, request, token, id, Some(mark), None)?;
     Ok(id)
+}
+
+/// What a grant adds to a ticket.
+struct Granted {
+    fence: i64,
+    slot: Option<u32>,
+    expiry: Expiry,
+    earliest_end: Option<Expiry>,
 }
 
 fn insert(
@@ -648,7 +716,7 @@ fn insert(
     token: &Token,
     id: i64,
     mark: Option<GuardMark>,
-    enclosing: Option<i64>,
+    granted: Option<&Granted>,
 ) -> Result<()> {
     let (mode, slots) = match request.mode {
         Mode::Exclusive => ("exclusive", None),
@@ -656,37 +724,48 @@ fn insert(
         Mode::Slots(slots) => ("slots", Some(slots)),
     };
     let holder = &request.holder;
+    let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
     transaction
         .prepare_cached(
-            "insert into ticket (id, token, state, mode, slots, ttl, at_least, requested_at,
+            "insert into ticket (token, id, names, state, mode, slots, slot, fence, ttl, at_least, boot_id, requested_at,
+               granted_at, expires_boot, expires_wall, earliest_end_boot, earliest_end_wall,
                guard_inode, waiting_byte, supervisor_byte, tree_byte, enclosing, uid, host, pid, command, directory, note)
-             values (:id, :token, 'waiting', :mode, :slots, :ttl, :at_least, :now,
-               :inode, :waiting, :supervisor, :tree, :enclosing, :uid, :host, :pid, :command, :directory, :note)",
+             values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
         )?
-        .execute(named_params! {
-            ":id": id,
-            ":token": token.as_bytes(),
-            ":mode": mode,
-            ":slots": slots,
-            ":ttl": millis(request.ttl),
-            ":at_least": millis(request.at_least),
-            ":now": rules.now.wall,
-            ":inode": mark.map(|mark| inode_to_sql(mark.inode)),
-            ":waiting": mark.map(|mark| mark.waiting),
-            ":supervisor": mark.map(|mark| mark.supervisor),
-            ":tree": mark.and_then(|mark| mark.tree),
-            ":enclosing": enclosing,
-            ":uid": holder.uid,
-            ":host": holder.host,
-            ":pid": holder.pid,
-            ":command": holder.command,
-            ":directory": holder.directory,
-            ":note": holder.note,
-        })?;
-    let mut claim =
-        transaction.prepare_cached("insert into claim (name, ticket) values (?1, ?2)")?;
+        .execute(params![
+            token.as_bytes(),
+            id,
+            names_to_sql(&request.names),
+            if granted.is_some() { "held" } else { "waiting" },
+            mode,
+            slots,
+            granted.and_then(|granted| granted.slot),
+            granted.map(|granted| granted.fence),
+            millis(request.ttl),
+            millis(request.at_least),
+            granted.and_then(|granted| granted.expiry.boot_id.as_ref()),
+            rules.now.wall,
+            granted.map(|_| rules.now.wall),
+            granted.and_then(|granted| granted.expiry.boot),
+            granted.map(|granted| granted.expiry.wall),
+            earliest_end.and_then(|end| end.boot),
+            earliest_end.map(|end| end.wall),
+            mark.map(|mark| inode_to_sql(mark.inode)),
+            mark.map(|mark| mark.waiting),
+            mark.map(|mark| mark.supervisor),
+            mark.and_then(|mark| mark.tree),
+            request.enclosing.as_ref().map(Token::as_bytes),
+            holder.uid,
+            holder.host,
+            holder.pid,
+            holder.command,
+            holder.directory,
+            holder.note,
+        ])?;
+    let mut claim = transaction
+        .prepare_cached("insert into claim (name, ticket, token) values (?1, ?2, ?3)")?;
     for name in &request.names {
-        claim.execute(params![name.as_str(), id])?;
+        claim.execute(params![name.as_str(), id, token.as_bytes()])?;
     }
     Ok(())
 }
@@ -701,53 +780,56 @@ pub fn grant(
     grant: &Grant,
 ) -> Result<Option<Lease>> {
     let fence = draw_number(transaction, rules)?;
-    let id = grant.place.unwrap_or(fence);
+    let granted = Granted {
+        fence,
+        slot: grant.slot,
+        expiry: rules.clock.after(rules.now, millis(request.ttl)),
+        earliest_end: (!request.at_least.is_zero())
+            .then(|| rules.clock.after(rules.now, millis(request.at_least))),
+    };
+    let lease = Lease {
+        id: grant.place.unwrap_or(fence),
+        names: request.names.clone(),
+        token: *token,
+        fence,
+        ttl: request.ttl,
+        slot: grant.slot,
+    };
     if grant.place.is_none() {
         insert(
             transaction,
             rules,
             request,
             token,
-            id,
+            lease.id,
             grant.mark,
-            grant.enclosing,
+            Some(&granted),
         )?;
+        return Ok(Some(lease));
     }
-    let ttl = millis(request.ttl);
-    let expiry = rules.clock.after(rules.now, ttl);
-    let at_least = (!request.at_least.is_zero())
-        .then(|| rules.clock.after(rules.now, millis(request.at_least)));
-    let granted = transaction
+    let changed = transaction
         .prepare_cached(
             "update ticket set state = 'held', fence = :fence, slot = :slot, granted_at = :now, boot_id = :boot_id,
                expires_boot = :boot, expires_wall = :wall, earliest_end_boot = :end_boot, earliest_end_wall = :end_wall,
                guard_inode = :inode, waiting_byte = :waiting, supervisor_byte = :supervisor, tree_byte = :tree
-             where id = :id and token = :token and state = 'waiting'",
+             where token = :token and state = 'waiting'",
         )?
         .execute(named_params! {
-            ":id": id,
             ":token": token.as_bytes(),
             ":fence": fence,
             ":slot": grant.slot,
             ":now": rules.now.wall,
-            ":boot_id": expiry.boot_id,
-            ":boot": expiry.boot,
-            ":wall": expiry.wall,
-            ":end_boot": at_least.as_ref().and_then(|end| end.boot),
-            ":end_wall": at_least.as_ref().map(|end| end.wall),
+            ":boot_id": granted.expiry.boot_id,
+            ":boot": granted.expiry.boot,
+            ":wall": granted.expiry.wall,
+            ":end_boot": granted.earliest_end.as_ref().and_then(|end| end.boot),
+            ":end_wall": granted.earliest_end.as_ref().map(|end| end.wall),
             ":inode": grant.mark.map(|mark| inode_to_sql(mark.inode)),
             ":waiting": grant.mark.map(|mark| mark.waiting),
             ":supervisor": grant.mark.map(|mark| mark.supervisor),
             ":tree": grant.mark.and_then(|mark| mark.tree),
         })?;
-    Ok((granted == 1).then(|| Lease {
-        id,
-        names: request.names.clone(),
-        token: *token,
-        fence,
-        ttl: request.ttl,
-        slot: grant.slot,
-    }))
+    Ok((changed == 1).then_some(lease))
 }
 
 /// How a request is granted.
@@ -757,5 +839,4 @@ pub struct Grant {
     pub slot: Option<u32>,
     /// What vouches for the lease from now on; none for a bare one.
     pub mark: Option<GuardMark>,
-    pub enclosing: Option<i64>,
 }
