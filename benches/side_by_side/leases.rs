@@ -55,14 +55,17 @@ fn fill(tenure: &Tenure) -> Result<()> {
     output(tenure.tenure().args(["acquire", "--ttl", "1d", "other"]))?;
     let connection = Connection::open(&tenure.database).context("cannot open the database")?;
     // Columns with nothing that tells one lease from another are copied, whichever there are.
-    let columns = "select group_concat(name, ', ') from pragma_table_info('ticket') where name not in ('id', 'token', 'fence')";
+    let columns = "select group_concat(name, ', ') from pragma_table_info('ticket')
+                   where name not in ('token', 'id', 'fence', 'names')";
     let columns: String = connection.query_row(columns, [], |row| row.get(0))?;
     connection.execute_batch(&format!(
         "begin immediate;
          with recursive number (n) as (select 1 union all select n + 1 from number where n < {OTHERS} - 1)
-         insert into ticket (id, token, fence, {columns})
-         select serial + 2 * n - 1, randomblob(16), serial + 2 * n, {columns} from number, (select serial from store), ticket;
-         insert into claim (name, ticket) select 'other ' || id, id from ticket where id not in (select ticket from claim);
+         insert into ticket (token, id, fence, names, {columns})
+         select randomblob(16), serial + 2 * n - 1, serial + 2 * n, 'other ' || n, {columns}
+         from number, (select serial from store), ticket;
+         insert into claim (name, ticket, token)
+         select names, id, token from ticket where id not in (select ticket from claim);
          update store set serial = (select max(fence) from ticket);
          commit;"
     ))?;
