@@ -1,0 +1,132 @@
+//! Hand-offs of `etcdctl lock`, with a server of its own on this machine.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::figures::{Row, Target};
+use crate::hand_off::compare;
+use crate::locks::{Lock, NAME, Tenure};
+use crate::processes::{Running, output, until, version};
+
+/// Each of its contenders is a program that takes tens of milliseconds to start.
+const CONTENDERS: usize = 20;
+
+const ROUNDS: usize = 5;
+
+/// # Errors
+/// A command failed.
+pub fn measure(directory: &TempDir) -> Result<Vec<Row>> {
+    let what = format!("hand-off, {CONTENDERS} contenders");
+    for (program, word) in [("etcd", "--version"), ("etcdctl", "version")] {
+        if version(program, word).is_none() {
+            let what = format!("{what}, etcdctl lock");
+            return Ok(vec![Row::not_measured(
+                &what,
+                &format!("{program} is missing"),
+            )]);
+        }
+    }
+    let directory = directory.path();
+    let etcd = Etcd::start(directory)?;
+    let times = compare(
+        directory,
+        [&etcd, &Tenure::new(directory)],
+        CONTENDERS,
+        ROUNDS,
+    )?;
+    let row = |percent| times.row(&what, "etcdctl lock", percent, Target::None);
+    Ok(vec![row(50), row(99)])
+}
+
+/// A server that listens on loopback only. It ends when this is dropped.
+struct Etcd {
+    address: String,
+    _server: Running,
+}
+
+impl Etcd {
+    fn start(directory: &Path) -> Result<Self> {
+        // Both at once, so that they differ. Another program may take one before etcd does: then etcd fails, and
+        // says so.
+        let listeners = [
+            TcpListener::bind("127.0.0.1:0")?,
+            TcpListener::bind("127.0.0.1:0")?,
+        ];
+        let mut addresses = Vec::new();
+        for listener in listeners {
+            addresses.push(format!("http://{}", listener.local_addr()?));
+        }
+        let (clients, peers) = (&addresses[0], &addresses[1]);
+
+        let log = directory.join("etcd.log");
+        let mut command = bound_to_this("etcd");
+        command.args(["--name", "bench", "--data-dir"]);
+        command.arg(directory.join("etcd"));
+        command.args(["--initial-cluster", &format!("bench={peers}")]);
+        for (option, address) in [
+            ("--listen-client-urls", clients),
+            ("--advertise-client-urls", clients),
+            ("--listen-peer-urls", peers),
+            ("--initial-advertise-peer-urls", peers),
+        ] {
+            command.args([option, address]);
+        }
+        // It runs on amd64 alone, unless it is told that one knows.
+        command.env("ETCD_UNSUPPORTED_ARCH", "arm64");
+        command
+            .stdout(File::create(&log)?)
+            .stderr(File::options().append(true).open(&log)?);
+        let mut server = Running::start(&mut command)?;
+        until("etcd answers", || {
+            if let Some(status) = server.ended()? {
+                let said = std::fs::read_to_string(&log).unwrap_or_default();
+                bail!(
+                    "etcd: {status}: {}",
+                    said.lines().last().unwrap_or_default()
+                );
+            }
+            Ok(output(control(clients).args(["endpoint", "health"])).is_ok())
+        })?;
+        Ok(Self {
+            address: clients.clone(),
+            _server: server,
+        })
+    }
+}
+
+impl Lock for Etcd {
+    fn command(&self) -> Command {
+        let mut command = control(&self.address);
+        command.args(["lock", NAME, "--"]);
+        command
+    }
+
+    /// Whoever wants the lock has a key below its name, and the oldest key is the holder's.
+    fn is_awaited_by(&self, waiters: usize) -> Result<bool> {
+        let mut command = control(&self.address);
+        command.args(["get", &format!("{NAME}/"), "--prefix", "--keys-only"]);
+        let keys = output(&mut command).context("cannot tell who waits in etcd")?;
+        Ok(keys.lines().filter(|line| !line.is_empty()).count() == waiters + 1)
+    }
+}
+
+/// etcdctl in the version of its language that has locks.
+fn control(address: &str) -> Command {
+    let mut command = bound_to_this("etcdctl");
+    command
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", address]);
+    command
+}
+
+/// A program that is killed when this one is: etcd would stay for ever, and etcdctl would wait for it.
+fn bound_to_this(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program]);
+    command
+}
