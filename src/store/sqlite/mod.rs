@@ -917,6 +917,10 @@ impl Store for SqliteStore {
         let ended = self.write(PATIENCE, |transaction, rules| {
             ticket::end_own(transaction, rules, lease)
         });
+        if !file::is_in_place(&self.path, self.identity).is_ok_and(|is| is) {
+            // Whoever waits for the bytes makes the lost files anew, and must not find the old index still in use.
+            self.connection = Connection::open_in_memory()?;
+        }
         // After the row is gone; and if it could not be deleted, the lock is free by this all the same.
         self.hold = None;
         ended
