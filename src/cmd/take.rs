@@ -70,7 +70,7 @@ pub fn take(
                     Some(watches) => watches,
                     none => none.insert(Watches::new(&store.guard_path()).context("cannot wait")?),
                 };
-                let waited = stand_in_line(store, &obstacle, watches, signals, deadline);
+                let waited = stand_in_line(store, request, &obstacle, watches, signals, deadline);
                 if let Ok(Waited::LookAgain) = waited {
                     continue;
                 }
@@ -131,6 +131,7 @@ enum Waited {
 /// Blocks until it is time to look along the line again, or to leave it.
 fn stand_in_line(
     store: &mut dyn Store,
+    request: &Request,
     obstacle: &Obstacle,
     watches: &Watches,
     signals: &Signals,
@@ -139,9 +140,12 @@ fn stand_in_line(
     for (inode, byte) in &obstacle.bytes {
         watches.watch(*inode, *byte).context("cannot wait")?;
     }
-    let again = Instant::now() + obstacle.again.unwrap_or(SLOW_TICK).min(SLOW_TICK);
+    let began = Instant::now();
+    let again = obstacle.again.map(|again| began + again);
+    let mut tick = began + wait::jittered(SLOW_TICK);
     loop {
-        let mut until = deadline.map_or(again, |deadline| deadline.min(again));
+        let moments = [Some(tick), again, deadline];
+        let mut until = moments.into_iter().flatten().min().unwrap_or(tick);
         if obstacle.is_unguarded {
             until = until.min(Instant::now() + POLL);
         }
@@ -159,8 +163,17 @@ fn stand_in_line(
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     return Ok(Waited::RanOut);
                 }
-                if now >= again || (obstacle.is_unguarded && store.has_changed()?) {
+                if again.is_some_and(|again| now >= again)
+                    || (obstacle.is_unguarded && store.has_changed()?)
+                {
                     return Ok(Waited::LookAgain);
+                }
+                if now >= tick {
+                    tick = now + wait::jittered(SLOW_TICK);
+                    // What cannot be told now can the next time.
+                    if store.has_missed(request, obstacle).unwrap_or(false) {
+                        return Ok(Waited::LookAgain);
+                    }
                 }
             }
         }

@@ -38,6 +38,8 @@ pub struct Obstacle {
     pub is_unguarded: bool,
     /// When to look again in any case, such as at the end of a time to live.
     pub again: Option<Duration>,
+    /// The tickets that this is about, by their numbers.
+    pub behind: Vec<i64>,
 }
 
 /// What came of showing a token.
@@ -121,6 +123,13 @@ pub trait Store {
     /// # Errors
     /// It could not be told.
     fn has_changed(&mut self) -> Result<bool>;
+
+    /// Whether the wait goes on without cause: the store was moved away, or the obstacle is gone and no byte told. Cheap
+    /// enough for a thousand who ask it each few seconds.
+    ///
+    /// # Errors
+    /// It could not be told.
+    fn has_missed(&mut self, request: &Request, obstacle: &Obstacle) -> Result<bool>;
 
     /// The file of whose bytes an [`Obstacle`] speaks.
     fn guard_path(&self) -> PathBuf;
