@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,10 +64,19 @@ fn readable(fds: &[BorrowedFd<'_>], until: Instant) -> io::Result<()> {
 /// Bytes of the guard file that are waited for in the kernel, each by a thread of its own: these locks have no
 /// time-out, and no way to wait for one of several.
 pub struct Watches {
-    path: PathBuf,
-    event: Arc<OwnedFd>,
-    watched: Arc<Mutex<HashSet<(u64, i64)>>>,
+    shared: Arc<Shared>,
 }
+
+struct Shared {
+    path: PathBuf,
+    event: OwnedFd,
+    watched: Mutex<HashSet<Watched>>,
+    /// The threads that have nothing to wait for.
+    idle: Mutex<Vec<Sender<Watched>>>,
+}
+
+/// A guard file's inode, and a byte of it.
+type Watched = (u64, i64);
 
 impl Watches {
     /// For bytes of the guard file at `path`.
@@ -74,11 +84,14 @@ impl Watches {
     /// # Errors
     /// Those of eventfd(2).
     pub fn new(path: &Path) -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self {
+        let shared = Shared {
             path: path.to_owned(),
-            event: Arc::new(event),
-            watched: Arc::default(),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            watched: Mutex::default(),
+            idle: Mutex::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
         })
     }
 
@@ -87,25 +100,18 @@ impl Watches {
     /// # Errors
     /// No thread can be started.
     pub fn watch(&self, inode: u64, byte: i64) -> io::Result<()> {
-        if !lock(&self.watched).insert((inode, byte)) {
+        let wanted = (inode, byte);
+        if !lock(&self.shared.watched).insert(wanted) {
             return Ok(());
         }
-        let (path, event, watched) = (
-            self.path.clone(),
-            Arc::clone(&self.event),
-            Arc::clone(&self.watched),
-        );
-        let watch = move || {
-            if guard::wait_for_byte(&path, inode, byte).is_err() {
-                // What cannot be watched is looked at again and again, but not at full speed.
-                pause(UNWATCHED);
-            }
-            lock(&watched).remove(&(inode, byte));
-            let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
-        };
+        let idle = lock(&self.shared.idle).pop();
+        if idle.is_some_and(|watcher| watcher.send(wanted).is_ok()) {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
         thread::Builder::new()
             .stack_size(WATCHER_STACK)
-            .spawn(watch)?;
+            .spawn(move || shared.watch(wanted))?;
         Ok(())
     }
 
@@ -117,22 +123,48 @@ impl Watches {
         if let Some(received) = signals.next() {
             return Ok(Woken::Signal(received));
         }
-        readable(&[signals.as_fd(), self.event.as_fd()], until)?;
+        readable(&[signals.as_fd(), self.shared.event.as_fd()], until)?;
         if let Some(received) = signals.next() {
             return Ok(Woken::Signal(received));
         }
         let mut count = [0; 8];
-        Ok(if rustix::io::read(&*self.event, &mut count).is_ok() {
-            Woken::Byte
-        } else {
-            Woken::Time
-        })
+        Ok(
+            if rustix::io::read(&self.shared.event, &mut count).is_ok() {
+                Woken::Byte
+            } else {
+                Woken::Time
+            },
+        )
+    }
+}
+
+impl Shared {
+    /// What a thread does, for one byte after another. It stays when there is none: the end of a thread takes the
+    /// process's memory for itself for a while, and comes just when the main thread has the lock and starts its command.
+    fn watch(&self, first: Watched) {
+        let (own, next) = channel();
+        let mut watched = Ok(first);
+        while let Ok((inode, byte)) = watched {
+            if guard::wait_for_byte(&self.path, inode, byte).is_err() {
+                // What cannot be watched is looked at again and again, but not at full speed.
+                pause(UNWATCHED);
+            }
+            lock(&self.watched).remove(&(inode, byte));
+            lock(&self.idle).push(own.clone());
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            watched = next.recv();
+        }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // The set is whole after every statement, whatever panicked in between.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets whoever was just woken run first, if this process has nothing more to do than to end.
+pub fn give_way() {
+    thread::yield_now();
 }
 
 /// A short pause between two looks at something that another process will change: `about`, give or take half
