@@ -162,11 +162,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets whoever was just woken run first, if this process has nothing more to do than to end.
-pub fn give_way() {
-    thread::yield_now();
-}
-
 /// A short pause between two looks at something that another process will change: `about`, give or take half
 /// of it, so that many who wait do not look in step.
 pub fn pause(about: Duration) {

@@ -78,7 +78,6 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         },
     };
     release(&mut store, &lease);
-    wait::give_way();
     // Nothing of it is left to do that the end of the process does not do sooner.
     std::mem::forget(store);
     Ok(exit)

@@ -18,7 +18,7 @@ use crate::wait::{self, Watches, Woken};
 const POLL: Duration = Duration::from_millis(20);
 
 /// Behind every wait, for what nobody foresaw: whether the database is still the one that was opened, at least.
-const SLOW_TICK: Duration = Duration::from_secs(10);
+const SLOW_TICK: Duration = Duration::from_secs(30);
 
 /// What came of it.
 pub enum Taken {

@@ -125,7 +125,7 @@ pub trait Store {
     fn has_changed(&mut self) -> Result<bool>;
 
     /// Whether the wait goes on without cause: the store was moved away, or the obstacle is gone and no byte told. Cheap
-    /// enough for a thousand who ask it each few seconds.
+    /// enough for a thousand who ask it now and then.
     ///
     /// # Errors
     /// It could not be told.

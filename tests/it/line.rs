@@ -685,46 +685,6 @@ fn a_deleted_guard_file_neither_hangs_the_waiters_nor_makes_two_holders() {
 }
 
 #[test]
-fn who_was_given_the_lock_in_its_sleep_and_gives_up_lets_the_next_in() {
-    for end in [Signal::TERM, Signal::KILL] {
-        let sandbox = Sandbox::new();
-        let holder = sandbox.holder("A");
-        let first = sandbox.waiter(&["A"]);
-        let mut second = sandbox.waiter(&["A"]);
-        first.stop();
-        holder.end().exits(0);
-        let held = "select pid from ticket where state = 'held'";
-        assert_eq!(sandbox.rows::<i32>(held), [first.pid()]);
-        throughout(ms(150), "nobody overtakes it", || !second.is_in());
-        first.signal(end);
-        first.resume();
-        let outcome = first.wait();
-        outcome.dies_by(end).prints_nothing().says_nothing();
-        second.enters_at_once();
-        second.end().exits(0);
-        assert_eq!(sandbox.rows::<i64>("select id from ticket"), [0; 0]);
-        assert_eq!(sandbox.rows::<i64>("select ticket from claim"), [0; 0]);
-    }
-}
-
-#[test]
-fn who_was_given_the_lock_in_its_sleep_goes_on_with_it() {
-    let sandbox = Sandbox::new();
-    let holder = sandbox.holder("A");
-    let mut waiter = sandbox.waiter(&["A"]);
-    waiter.stop();
-    holder.end().exits(0);
-    let held = "select fence from ticket where state = 'held'";
-    let fence = sandbox.rows::<i64>(held);
-    assert_eq!(fence.len(), 1);
-    assert!(sandbox.is_busy("A"));
-    waiter.resume();
-    waiter.enters_at_once();
-    assert_eq!(sandbox.rows::<i64>(held), fence);
-    waiter.end().exits(0);
-}
-
-#[test]
 fn many_who_share_are_let_in_together() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("A");

@@ -26,6 +26,9 @@ const CROWD_PAUSE: Duration = Duration::from_millis(200);
 /// alone.
 const SHARE: u32 = 16;
 
+/// As many as there are: what was prepared ahead must still be there when it is wanted.
+const STATEMENTS: usize = 64;
+
 /// How long side files may be unusable that another user is making: SQLite gives them their owner and mode only
 /// after it has made them.
 pub const SETTLING: Duration = Duration::from_secs(1);
@@ -132,6 +135,7 @@ fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connec
         }
         goes_on
     }))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // The last closer's checkpoint would cost four fsyncs; see `SqliteStore::tidy` for what is done instead.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // A database that others may write to: nothing in its schema runs with our rights.

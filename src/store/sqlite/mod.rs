@@ -25,7 +25,7 @@ use rustix::fs::Access as Permission;
 pub use self::connection::Durability;
 use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
-use self::ticket::{Found, Grant, Place, Rules, Ticket};
+use self::ticket::{Found, Grant, Rules, Ticket};
 use super::{Answer, Backlog, Keeping, Look, Obstacle, Shown, Store};
 use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
@@ -423,13 +423,9 @@ impl SqliteStore {
             if !is_in_place {
                 return Ok(None);
             }
-            if let Some(id) = place {
-                match ticket::place(transaction, request, id, token)? {
-                    Place::Kept => {}
-                    Place::Granted(lease) => return Ok(Some(Entry::Granted(lease))),
-                    // As when the guard file was replaced: there is no place to go on from.
-                    Place::Lost => return Ok(None),
-                }
+            if place.is_some() && !ticket::is_waiting(transaction, token)? {
+                // Whoever took it for dead, as when the guard file was replaced: there is no place to go on from.
+                return Ok(None);
             }
             let at = place.unwrap_or(ticket::END_OF_LINE);
             let obstacle = match ticket::look_ahead(transaction, rules, request, at)? {
@@ -469,36 +465,9 @@ impl SqliteStore {
             {
                 return Ok(Some(Entry::Deadlock(shown(circle)?)));
             }
-            // An acquire has no job whose life could be vouched for.
-            let tree = mark.tree.filter(|_| keeping == Keeping::Supervised);
-            let mark = GuardMark { tree, ..mark };
             let id = ticket::enqueue(transaction, rules, request, token, mark)?;
             Ok(Some(Entry::Waiting(id, obstacle, first)))
         })
-    }
-
-    /// The lease that somebody gave to the own place in the line, when he was done with his. Without the write lock, for
-    /// nobody else may change this row: but what the paths lead to is asked afterwards, as it is in [`Self::enter`].
-    fn handed_over(&mut self, request: &Request) -> Result<Option<Lease>> {
-        let Some((id, token)) = self.place else {
-            return Ok(None);
-        };
-        self.patience.set(PATIENCE);
-        let found = ticket::handed_over(&self.connection, request, id, &token)
-            .with_context(|| format!("cannot read {}", self.path.display()))?;
-        let Some(lease) = found else {
-            return Ok(None);
-        };
-        if file::is_in_place(&self.path, self.identity)?
-            && !self.guard.as_ref().is_some_and(Guard::is_replaced)
-        {
-            return Ok(Some(lease));
-        }
-        // A lease for which nobody vouches any more must not stand in the way of the next place.
-        self.write(PATIENCE, |transaction, rules| {
-            ticket::leave(transaction, rules, &token)
-        })?;
-        Ok(None)
     }
 
     /// What follows from an entry that is committed.
@@ -524,7 +493,7 @@ impl SqliteStore {
             }
             Entry::Waiting(id, obstacle, others) => {
                 self.place = Some((id, token));
-                let _ = ticket::prepare_handed_over(&self.connection);
+                let _ = ticket::prepare_grant(&self.connection);
                 Answer::Waiting(obstacle, others)
             }
             Entry::Busy(others) => {
@@ -684,9 +653,6 @@ impl Store for SqliteStore {
                 Some((_, token)) => token,
                 None => Token::draw().context("cannot draw a token")?,
             };
-            if let Some(lease) = self.handed_over(request)? {
-                return Ok(self.settle(Entry::Granted(lease), token, keeping));
-            }
             let needs_hold = self.vouches && (waits || keeping == Keeping::Supervised);
             let mut is_stale = false;
             if needs_hold && self.hold.is_none() {
@@ -726,8 +692,8 @@ impl Store for SqliteStore {
         let Some((_, token)) = self.place.take() else {
             return Ok(());
         };
-        let left = self.write(PATIENCE, |transaction, rules| {
-            ticket::leave(transaction, rules, &token)
+        let left = self.write(PATIENCE, |transaction, _| {
+            ticket::leave(transaction, &token)
         });
         self.hold = None;
         self.untie();
@@ -980,11 +946,7 @@ impl Store for SqliteStore {
     fn foresee_end(&mut self, lease: &Lease) -> bool {
         let _ = ticket::prepare_end(&self.connection);
         self.patience.set(SHORT_PATIENCE);
-        let is_wanted = ticket::is_wanted(&self.connection, lease).unwrap_or(false);
-        if is_wanted {
-            let _ = ticket::prepare_hand_over(&self.connection);
-        }
-        is_wanted
+        ticket::is_wanted(&self.connection, lease).unwrap_or(false)
     }
 
     fn tidy(&mut self, backlog: Backlog) -> bool {

@@ -60,7 +60,6 @@ pub struct Ticket {
     pub slot: Option<u32>,
     pub fence: Option<i64>,
     pub ttl: i64,
-    pub at_least: i64,
     pub since: i64,
     pub terms: Terms,
     pub revoked: bool,
@@ -74,7 +73,7 @@ macro_rules! columns {
         "ticket.id, state = 'held', mode, slots, slot, fence, ttl, coalesce(granted_at, requested_at),
          boot_id, expires_boot, coalesce(expires_wall, 0), earliest_end_boot, earliest_end_wall,
          guard_inode, waiting_byte, supervisor_byte, tree_byte, revoked_by is not null, enclosing,
-         uid, host, pid, command, directory, note, ticket.token, names, at_least"
+         uid, host, pid, command, directory, note, ticket.token, names"
     };
 }
 
@@ -101,7 +100,6 @@ impl Ticket {
             slot: row.get(4)?,
             fence: row.get(5)?,
             ttl: row.get(6)?,
-            at_least: row.get(27)?,
             since: row.get(7)?,
             terms: Terms {
                 earliest_end: match earliest_end {
@@ -135,18 +133,6 @@ impl Ticket {
                 note: row.get(24)?,
             },
         })
-    }
-
-    /// What was asked for with it.
-    fn to_request(&self) -> Request {
-        Request {
-            names: self.names.clone(),
-            mode: self.mode,
-            ttl: from_millis(self.ttl),
-            at_least: from_millis(self.at_least),
-            enclosing: self.enclosing,
-            holder: self.holder.clone(),
-        }
     }
 
     pub fn into_held(
@@ -319,17 +305,12 @@ fn find(transaction: &Transaction<'_>, token: &Token) -> Result<Option<Ticket>> 
         .optional()?)
 }
 
-/// Takes the ticket of a token out of the line. It may have been granted by now; then it was not used, and goes to the
-/// next.
-pub fn leave(transaction: &Transaction<'_>, rules: &Rules<'_>, token: &Token) -> Result<()> {
-    let Some(ticket) = find(transaction, token)? else {
-        return Ok(());
-    };
-    delete(transaction, &ticket)?;
-    if ticket.is_held {
-        hand_over(transaction, rules, &ticket.names)?;
+/// Takes the ticket of a token out of the line.
+pub fn leave(transaction: &Transaction<'_>, token: &Token) -> Result<()> {
+    match find(transaction, token)? {
+        Some(ticket) if !ticket.is_held => delete(transaction, &ticket),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 pub fn delete(transaction: &Transaction<'_>, ticket: &Ticket) -> Result<()> {
@@ -380,9 +361,6 @@ pub fn end_own(transaction: &Transaction<'_>, rules: &Rules<'_>, lease: &Lease) 
         .execute([lease.token.as_bytes()])?;
     if ended == 1 {
         delete_claims(transaction, &lease.names, lease.id)?;
-        if is_wanted(transaction, lease)? {
-            hand_over(transaction, rules, &lease.names)?;
-        }
         return Ok(true);
     }
     let Some(ticket) = by_token(transaction, &lease.token)? else {
@@ -403,90 +381,6 @@ pub fn prepare_end(connection: &Connection) -> rusqlite::Result<()> {
     }
     Ok(())
 }
-
-/// The same for those of [`hand_over`].
-pub fn prepare_hand_over(connection: &Connection) -> rusqlite::Result<()> {
-    for sql in [NEXT_WAITING, IS_CLAIMED, DRAW_NUMBER, GRANT] {
-        connection.prepare_cached(sql)?;
-    }
-    Ok(())
-}
-
-/// So many are let in by one release: its transaction holds up everybody.
-const HAND_OVERS: usize = 8;
-
-const NEXT_WAITING: &str = concat!(
-    "select ",
-    columns!(),
-    " from claim join ticket on ticket.token = claim.token
-     where claim.name = ?1 and claim.ticket > ?2 and state = 'waiting' order by claim.ticket limit 1"
-);
-
-/// Grants these locks to those who stand first in line for them, where nobody is in their way any more. They would find
-/// out for themselves when they wake; this way they have one transaction less to wait for. An `acquire` does: what
-/// vouches for its lease is not what vouches for its place, and it alone can change the one for the other.
-fn hand_over(transaction: &Transaction<'_>, rules: &Rules<'_>, names: &[LockName]) -> Result<()> {
-    let mut next = transaction.prepare_cached(NEXT_WAITING)?;
-    for name in names {
-        let mut last = 0;
-        for _ in 0..HAND_OVERS {
-            let found = next.query_row(params![name.as_str(), last], Ticket::from_row);
-            let Some(ticket) = found.optional()? else {
-                break;
-            };
-            last = ticket.id;
-            if rules.standing(&ticket)?.is_over() {
-                delete(transaction, &ticket)?;
-                continue;
-            }
-            let Some(mark) = ticket.terms.mark.filter(|mark| mark.tree.is_some()) else {
-                break;
-            };
-            let request = ticket.to_request();
-            let Found::Free { slot } = look_ahead(transaction, rules, &request, ticket.id)? else {
-                break;
-            };
-            let how = Grant {
-                place: Some(ticket.id),
-                slot,
-                mark: Some(mark),
-            };
-            grant(transaction, rules, &request, &ticket.token, &how)?;
-            if ticket.mode == Mode::Exclusive {
-                break;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The same for that of [`handed_over`].
-pub fn prepare_handed_over(connection: &Connection) -> rusqlite::Result<()> {
-    connection.prepare_cached(HANDED_OVER).map(drop)
-}
-
-/// The lease of a request that stood in line, if somebody has handed it over.
-pub fn handed_over(
-    connection: &Connection,
-    request: &Request,
-    id: i64,
-    token: &Token,
-) -> rusqlite::Result<Option<Lease>> {
-    let mut statement = connection.prepare_cached(HANDED_OVER)?;
-    let lease = |row: &Row<'_>| {
-        Ok(Lease {
-            id,
-            names: request.names.clone(),
-            token: *token,
-            fence: row.get(0)?,
-            ttl: request.ttl,
-            slot: row.get(1)?,
-        })
-    };
-    statement.query_row([token.as_bytes()], lease).optional()
-}
-
-const HANDED_OVER: &str = "select fence, slot from ticket where token = ?1 and state = 'held'";
 
 /// Counts a time to live from now. The token is compared by the statement that changes the row.
 pub fn renew(
@@ -540,8 +434,6 @@ pub enum Found {
     OtherSlots(u32),
 }
 
-const IS_CLAIMED: &str = "select 1 from claim where name = ?1 and ticket < ?2";
-
 /// Looks along the line, from a place in it to its head, on each of the names. The dead that are met are removed.
 pub fn look_ahead(
     transaction: &Transaction<'_>,
@@ -550,7 +442,8 @@ pub fn look_ahead(
     place: i64,
 ) -> Result<Found> {
     let mut blocking: Vec<(Ticket, Standing)> = Vec::new();
-    let mut is_claimed = transaction.prepare_cached(IS_CLAIMED)?;
+    let mut is_claimed =
+        transaction.prepare_cached("select 1 from claim where name = ?1 and ticket < ?2")?;
     for name in &request.names {
         // Most locks are free, and to know that is cheaper than to have the question ready that tells who has them.
         if !is_claimed.exists(params![name.as_str(), place])? {
@@ -784,39 +677,28 @@ pub fn line_of(transaction: &Transaction<'_>, name: &LockName) -> Result<Vec<Tic
 /// The next number of the one counter. It keeps up with the wall clock, so that it goes on growing even in a store
 /// that was restored from a backup.
 pub fn draw_number(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<i64> {
-    let mut statement = transaction.prepare_cached(DRAW_NUMBER)?;
+    let mut statement = transaction
+        .prepare_cached("update store set serial = max(serial + 1, ?1) returning serial")?;
     Ok(statement.query_row([rules.now.wall], |row| row.get(0))?)
 }
-
-const DRAW_NUMBER: &str = "update store set serial = max(serial + 1, ?1) returning serial";
 
 /// A place behind everybody who has one.
 pub const END_OF_LINE: i64 = i64::MAX;
 
-/// What became of a place in the line.
-pub enum Place {
-    Kept,
-    Granted(Lease),
-    /// Somebody took it for dead.
-    Lost,
+/// Whether a ticket still has its place in the line.
+pub fn is_waiting(transaction: &Transaction<'_>, token: &Token) -> Result<bool> {
+    let mut statement = transaction.prepare_cached(IS_WAITING)?;
+    Ok(statement.exists([token.as_bytes()])?)
 }
 
-/// Whether a ticket still has its place in the line.
-pub fn place(
-    transaction: &Transaction<'_>,
-    request: &Request,
-    id: i64,
-    token: &Token,
-) -> Result<Place> {
-    if let Some(lease) = handed_over(transaction, request, id, token)? {
-        return Ok(Place::Granted(lease));
+const IS_WAITING: &str = "select 1 from ticket where token = ?1 and state = 'waiting'";
+
+/// Parses the statements by which a ticket in the line is granted, while there is time.
+pub fn prepare_grant(connection: &Connection) -> rusqlite::Result<()> {
+    for sql in [IS_WAITING, GRANT] {
+        connection.prepare_cached(sql)?;
     }
-    let mut statement = transaction.prepare_cached("select 1 from ticket where token = ?1")?;
-    Ok(if statement.exists([token.as_bytes()])? {
-        Place::Kept
-    } else {
-        Place::Lost
-    })
+    Ok(())
 }
 
 /// Puts a request into the line, at its end.
