@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -12,6 +13,7 @@ use crate::duration::{self, Patience};
 use crate::exit::Exit;
 use crate::lock::{LockName, Mode, Token};
 use crate::signals::Signal;
+use crate::store::sqlite;
 
 /// Hold named locks while a command runs
 ///
@@ -24,7 +26,7 @@ use crate::signals::Signal;
 #[derive(Parser, Debug)]
 #[command(
     name = "tenure",
-    version,
+    version = version(),
     propagate_version = true,
     args_override_self = true,
     max_term_width = 100
@@ -101,6 +103,9 @@ pub enum Verb {
         override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN>"
     )]
     Status(Status),
+    /// Print the names of the locks in use, for the shells' completions
+    #[command(name = "__names", hide = true)]
+    Names,
 }
 
 impl Verb {
@@ -111,7 +116,7 @@ impl Verb {
             Verb::Release(args) => args.json,
             Verb::Extend(args) => args.json,
             Verb::Status(args) => args.json,
-            Verb::Run(_) => false,
+            Verb::Run(_) | Verb::Names => false,
         }
     }
 }
@@ -340,6 +345,15 @@ pub struct Status {
     pub json: bool,
 }
 
+/// What `--version` says: of SQLite too, for it decides what becomes of the file.
+fn version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let own = env!("CARGO_PKG_VERSION");
+        format!("{own} (SQLite {})", sqlite::version())
+    });
+    &TEXT
+}
+
 fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {
     if text.is_empty() {
         Err("the path cannot be empty")
@@ -348,5 +362,7 @@ fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {
     }
 }
 
+#[cfg(test)]
+mod completions;
 #[cfg(test)]
 mod pages;
