@@ -14,6 +14,7 @@ mod install;
 mod jobs;
 mod leases;
 mod line;
+mod manual;
 mod modes;
 mod names;
 mod pid1;
