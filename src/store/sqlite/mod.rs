@@ -471,18 +471,26 @@ impl SqliteStore {
     }
 
     /// What follows from an entry that is committed.
-    fn settle(&mut self, entry: Entry, token: Token, keeping: Keeping) -> Answer {
+    fn settle(&mut self, entry: Entry, token: Token, keeping: Keeping) -> Result<Answer> {
         if !matches!(entry, Entry::Waiting(..)) {
             self.place = None;
         }
         if !matches!(entry, Entry::Waiting(..) | Entry::Granted(_)) {
             self.untie();
         }
-        match entry {
+        Ok(match entry {
             Entry::Granted(lease) => {
                 // Only now may whoever waits for this place wake, and find the grant.
                 match keeping {
-                    Keeping::Supervised => self.hold.iter().for_each(Hold::enter),
+                    Keeping::Supervised => {
+                        self.hold.iter().for_each(Hold::enter);
+                        if let Err(error) = self.hold.iter().try_for_each(Hold::lock_tree) {
+                            let _ = self.give_back(&lease);
+                            let guard = Guard::path_for(&self.path);
+                            let why = format!("cannot lock {}", guard.display());
+                            return Err(error).context(why);
+                        }
+                    }
                     Keeping::Bare | Keeping::Tied(_) => {
                         self.hold = None;
                         self.tie = None;
@@ -508,7 +516,7 @@ impl SqliteStore {
                 self.hold = None;
                 Answer::OtherSlots(slots)
             }
-        }
+        })
     }
 
     fn tie_to(&self, number: i32) -> Result<GuardMark> {
@@ -551,14 +559,14 @@ impl SqliteStore {
     /// in the old file, which nobody can ask any more.
     fn take_new_guard(&mut self, lease: &Lease) -> Result<()> {
         let guard = file::open_guard(&self.path)?;
-        let hold = guard.hold()?.without_tree();
+        // It is granted: nobody asks any more whether it stands in the line.
+        let hold = guard.hold(false)?.without_tree();
         let mark = hold.mark();
         self.write(SHORT_PATIENCE, |transaction, _| {
             let sql = "update ticket set guard_inode = ?1, supervisor_byte = ?2, waiting_byte = ?4, tree_byte = null where token = ?3";
             transaction.execute(sql, params![ticket::inode_to_sql(mark.inode), mark.supervisor, lease.token.as_bytes(), mark.waiting])?;
             Ok(())
         })?;
-        hold.enter();
         self.guard = Some(guard);
         self.hold = Some(hold);
         Ok(())
@@ -657,7 +665,9 @@ impl Store for SqliteStore {
             let mut is_stale = false;
             if needs_hold && self.hold.is_none() {
                 // From before the ticket is committed.
-                self.hold = match self.guard.as_ref().map(Guard::hold).transpose() {
+                let shares = request.mode != Mode::Exclusive;
+                let hold = self.guard.as_ref().map(|guard| guard.hold(shares));
+                self.hold = match hold.transpose() {
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => None,
                     other => other.with_context(|| {
                         format!("cannot lock {}", Guard::path_for(&self.path).display())
@@ -677,7 +687,7 @@ impl Store for SqliteStore {
                 self.enter(request, &token, mark, keeping, waits && self.vouches)?
             };
             if let Some(entry) = entry {
-                return Ok(self.settle(entry, token, keeping));
+                return self.settle(entry, token, keeping);
             }
             if Instant::now() > deadline {
                 let path = self.path.display();
