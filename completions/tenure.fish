@@ -34,6 +34,7 @@ complete -c tenure -n "__fish_tenure_needs_command" -f -a "release" -d 'Give a l
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "extend" -d 'Reset a lease\'s time to live'
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "run" -d 'Hold locks while a command runs'
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "status" -d 'Show who holds what'
+complete -c tenure -n "__fish_tenure_needs_command" -f -a "log" -d 'Show what happened'
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l ttl -d 'How long the lease lives without being renewed' -r
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s w -l wait -l timeout -d 'Wait this long for the locks, or `forever`; without it, one try' -r
@@ -95,9 +96,19 @@ complete -c tenure -n "__fish_tenure_using_subcommand status" -s q -l quiet -d '
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s V -l version -d 'Print version'
-complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "acquire" -d 'Take locks and print the lease\'s token on stdout'
-complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "release" -d 'Give a lease\'s locks back'
-complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "extend" -d 'Reset a lease\'s time to live'
-complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "run" -d 'Hold locks while a command runs'
-complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "status" -d 'Show who holds what'
-complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c tenure -n "__fish_tenure_using_subcommand log" -s n -l lines -d 'Only the newest NUMBER events' -r
+complete -c tenure -n "__fish_tenure_using_subcommand log" -l since -d 'Only what happened within this time until now' -r
+complete -c tenure -n "__fish_tenure_using_subcommand log" -l db -d 'The database file that holds the locks; its directory must exist' -r -F
+complete -c tenure -n "__fish_tenure_using_subcommand log" -s f -l follow -d 'Go on showing what happens, until Ctrl-C'
+complete -c tenure -n "__fish_tenure_using_subcommand log" -l json -d 'Print one JSON object an event, each on a line'
+complete -c tenure -n "__fish_tenure_using_subcommand log" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
+complete -c tenure -n "__fish_tenure_using_subcommand log" -s v -l verbose -d 'Say on stderr what is done'
+complete -c tenure -n "__fish_tenure_using_subcommand log" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c tenure -n "__fish_tenure_using_subcommand log" -s V -l version -d 'Print version'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status log help" -f -a "acquire" -d 'Take locks and print the lease\'s token on stdout'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status log help" -f -a "release" -d 'Give a lease\'s locks back'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status log help" -f -a "extend" -d 'Reset a lease\'s time to live'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status log help" -f -a "run" -d 'Hold locks while a command runs'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status log help" -f -a "status" -d 'Show who holds what'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status log help" -f -a "log" -d 'Show what happened'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status log help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

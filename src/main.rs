@@ -7,6 +7,7 @@ mod cmd;
 mod duration;
 mod exit;
 mod guard;
+mod history;
 mod holder;
 mod line;
 mod lock;

@@ -12,6 +12,7 @@ mod guard;
 mod jobs;
 mod leases;
 mod line;
+mod log;
 mod modes;
 mod names;
 mod pid1;
