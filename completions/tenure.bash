@@ -279,7 +279,7 @@ _tenure() {
             return 0
             ;;
         tenure__subcmd__log)
-            opts="-n -f -q -v -h -V --lines --since --follow --json --db --quiet --verbose --help --version"
+            opts="-n -f -q -v -h -V --lines --since --follow --timeline --json --db --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -100,6 +100,7 @@ complete -c tenure -n "__fish_tenure_using_subcommand log" -s n -l lines -d 'Onl
 complete -c tenure -n "__fish_tenure_using_subcommand log" -l since -d 'Only what happened within this time until now' -r
 complete -c tenure -n "__fish_tenure_using_subcommand log" -l db -d 'The database file that holds the locks; its directory must exist' -r -F
 complete -c tenure -n "__fish_tenure_using_subcommand log" -s f -l follow -d 'Go on showing what happens, until Ctrl-C'
+complete -c tenure -n "__fish_tenure_using_subcommand log" -l timeline -d 'Draw a picture of who held and who waited when'
 complete -c tenure -n "__fish_tenure_using_subcommand log" -l json -d 'Print one JSON object an event, each on a line'
 complete -c tenure -n "__fish_tenure_using_subcommand log" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand log" -s v -l verbose -d 'Say on stderr what is done'

@@ -371,6 +371,13 @@ pub struct Log {
     #[arg(short, long)]
     pub follow: bool,
 
+    /// Draw a picture of who held and who waited when
+    ///
+    /// Of the last 20 leases and refused requests, or as many as `--lines` says, or those of `--since`; and of what
+    /// is held or waited for now.
+    #[arg(long, conflicts_with_all = ["follow", "json"])]
+    pub timeline: bool,
+
     /// Print one JSON object an event, each on a line
     #[arg(long)]
     pub json: bool,

@@ -14,7 +14,10 @@ use crate::output::{self, printable};
 use crate::signals::Signal;
 
 /// Waits up to this are those of a request that nobody was in the way of, or that did not wait.
-const NO_WAIT: Duration = Duration::from_millis(100);
+pub const NO_WAIT: Duration = Duration::from_millis(100);
+
+/// The last second of the year 9999, in milliseconds: no calendar has more.
+pub const LAST: i64 = 253_402_300_799_000;
 
 /// One thing that happened, and the entry that tells of it.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +73,8 @@ impl Told {
     }
 }
 
-fn ended(entry: &Entry) -> i64 {
+/// When it was over, as far as anybody knows.
+pub fn ended(entry: &Entry) -> i64 {
     entry.ended_at.unwrap_or(entry.at)
 }
 
@@ -92,31 +96,30 @@ fn was_found(entry: &Entry) -> bool {
     entry.ended_at.is_none() && matches!(entry.event, Event::Crashed | Event::Released)
 }
 
-/// A moment as people write it, in local time, of which the caller knows how far it is ahead of UTC.
+/// A moment as people write it, with milliseconds, in local time, of which the caller knows how far it is ahead of UTC.
 pub fn moment(at: i64, offset: i64) -> String {
     let local = rfc3339(at.saturating_add(offset));
-    local[..19].replace('T', " ")
+    local.trim_end_matches('Z').replace('T', " ")
 }
 
 /// In UTC, with milliseconds. Before 1970 is 1970, and what no calendar has is its last second.
 fn rfc3339(at: i64) -> String {
-    /// The last second of the year 9999.
-    const LAST: i64 = 253_402_300_799_000;
     let time: SystemTime = UNIX_EPOCH + from_millis(at.min(LAST));
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// `2026-03-01 02:05:03  released  deploy after 5m, exit 0: ann@web1 (pid 812, ./deploy.sh): nightly`, with the line's
-/// end.
+/// `2026-03-01 02:05:03  released  deploy after 5m, exit 0: ann@web1 (pid 812, ./deploy.sh) in /srv/site: nightly`, with
+/// the line's end.
 pub fn line(happening: &Happening<'_>, offset: i64) -> String {
     let entry = happening.entry;
     let mut text = format!(
-        "{}  {:<8}  {}{}: {}",
-        moment(happening.at, offset),
+        "{}  {:<8}  {}{}: {} in {}",
+        &moment(happening.at, offset)[..19],
         happening.event.word(),
         output::list(&entry.names),
         details(happening),
-        holder::show(&entry.holder)
+        holder::show(&entry.holder),
+        entry.holder.directory
     );
     if let Some(note) = &entry.holder.note {
         let _ = write!(text, ": {note}");

@@ -15,6 +15,7 @@ mod output;
 mod signals;
 mod standing;
 mod store;
+mod timeline;
 mod wait;
 
 use std::process::ExitCode;

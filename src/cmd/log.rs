@@ -1,23 +1,33 @@
 //! `tenure log`: what happened, the newest last.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Result;
+use rustix::termios::tcgetwinsize;
 
 use super::sorted;
 use crate::cli::{Common, Log};
 use crate::duration::millis;
 use crate::exit::Exit;
 use crate::history::{self, Happening, Told};
+use crate::lock::Entry;
 use crate::output;
 use crate::store::sqlite::{self, Purpose, SqliteStore};
 use crate::store::{Query, Store};
+use crate::timeline::{self, Style};
 use crate::wait;
 
 /// An entry tells when something happened that may only have been found later, as many at once as a sweep finds: so
 /// many more are read than asked for, that what is shown is in order.
 const FOUND_LATER: usize = 64;
+
+/// How many entries a picture shows that fits on a screen.
+const DRAWN: usize = 20;
+
+/// The width of a picture for nobody knows what, such as a file.
+const USUAL_COLUMNS: u16 = 80;
 
 /// How much is gathered before it is written.
 const CHUNK: usize = 64 * 1024;
@@ -55,6 +65,10 @@ pub fn run(args: &Log, common: &Common) -> Result<Exit> {
         json: args.json,
         offsets: HashMap::new(),
     };
+    if args.timeline {
+        draw(args, common, &mut show)?;
+        return Ok(Exit::Done);
+    }
     let mut told = Told::default();
     let last = match list(args, common, &mut show, &mut told)? {
         Some(last) if args.follow => last,
@@ -74,10 +88,9 @@ fn location(common: &Common) -> Result<String> {
 
 /// What is there; up to which entry, unless nobody reads it any more.
 fn list(args: &Log, common: &Common, show: &mut Show, told: &mut Told) -> Result<Option<i64>> {
-    let now = millis(std::time::UNIX_EPOCH.elapsed().unwrap_or_default());
     let query = Query {
         names: sorted(&args.names),
-        since: args.since.map(|since| now.saturating_sub(millis(since))),
+        since: since(args, now()),
         most: args.lines.map(|lines| lines.saturating_add(FOUND_LATER)),
         after: None,
     };
@@ -91,6 +104,59 @@ fn list(args: &Log, common: &Common, show: &mut Show, told: &mut Told) -> Result
         say_empty(common, &show.store.location());
     }
     Ok(show.all(&news)?.then_some(history.last))
+}
+
+fn now() -> i64 {
+    millis(UNIX_EPOCH.elapsed().unwrap_or_default())
+}
+
+fn since(args: &Log, now: i64) -> Option<i64> {
+    args.since.map(|since| now.saturating_sub(millis(since)))
+}
+
+/// The picture.
+fn draw(args: &Log, common: &Common, show: &mut Show) -> Result<()> {
+    let now = now();
+    let query = Query {
+        names: sorted(&args.names),
+        since: since(args, now),
+        most: args.lines.or(args.since.is_none().then_some(DRAWN)),
+        after: None,
+    };
+    let history = show.store.history(&query)?;
+    let entries: Vec<&Entry> = history.written.iter().chain(&history.present).collect();
+    let style = Style {
+        columns: columns(),
+        ascii: knows_only_ascii(),
+    };
+    let span = (query.since, now);
+    let picture = timeline::draw(&entries, &query.names, span, style, &mut |at| {
+        show.offset(at)
+    });
+    if let Some(picture) = picture {
+        return output::print(&picture);
+    }
+    say_empty(common, &show.store.location());
+    Ok(())
+}
+
+/// The width of the terminal, or of what else stdout is shown on.
+fn columns() -> usize {
+    let told = tcgetwinsize(io::stdout()).map(|size| size.ws_col);
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let columns = told.ok().filter(|told| *told > 0).or_else(said);
+    usize::from(columns.filter(|said| *said > 0).unwrap_or(USUAL_COLUMNS))
+}
+
+/// Whether the terminal or the locale has nothing but ASCII.
+fn knows_only_ascii() -> bool {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(variable);
+    let locale = locale.unwrap_or_default().to_ascii_lowercase();
+    let is_dumb = variable("TERM").is_some_and(|term| term == "dumb");
+    is_dumb || !(locale.contains("utf-8") || locale.contains("utf8"))
 }
 
 /// Shows what comes after an entry, until nobody reads it any more.

@@ -122,7 +122,9 @@ fn a_line_tells_it_to_people_in_their_local_time() {
     assert!(lines[0].contains("  granted   A, fence "), "{utc}");
     assert!(lines[1].contains("  released  A after "), "{utc}");
     assert!(lines[1].contains(", exit 0: "), "{utc}");
-    assert!(lines[1].ends_with(", true): nightly"), "{utc}");
+    let directory = sandbox.dir().display().to_string();
+    let end = format!(", true) in {directory}: nightly");
+    assert!(lines[1].ends_with(&end), "{utc}");
     let moment = |text: &str| {
         let rfc = text[..19].replacen(' ', "T", 1) + "Z";
         humantime::parse_rfc3339(&rfc).expect("a moment")
@@ -352,6 +354,7 @@ fn what_acquire_took_is_told_by_how_it_was_given_back() {
     assert_eq!(words(&told("B")), ["granted", "released"]);
     assert_eq!(told("B")[1]["reason"], "closed");
     assert_eq!(words(&told("C")), ["granted", "expired"]);
+    assert_eq!(told("C")[1]["held_ms"], 200, "and not for less than that");
     assert_eq!(
         words(&told("D")),
         ["granted", "released"],
@@ -384,6 +387,10 @@ fn the_address_of_a_ci_run_is_shown_wherever_its_lock_is() {
     let url = "https://github.com/ann/site/actions/runs/42";
     let busy = sandbox.tenure().args(["run", "A", "--", "true"]).run();
     busy.says(&format!("A is held by *, {url} (in *"));
+    let call = sandbox.tenure().args(["run", "-v", "A", "--", "true"]);
+    let explained = call.directory("/").run();
+    let directory = format!(") runs in {}\n", sandbox.dir().display());
+    assert!(explained.stderr.ends_with(&directory), "{explained:?}");
     assert_eq!(sandbox.status()[0]["url"], url);
     holder.end().exits(0);
     assert_eq!(the(&log(&sandbox, ALL), "released")["url"], url);

@@ -22,4 +22,5 @@ mod run;
 mod signals;
 mod support;
 mod terminal;
+mod timeline;
 mod waiters;
