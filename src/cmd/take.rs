@@ -8,6 +8,7 @@ use super::explain;
 use crate::cli::{Common, Taking};
 use crate::duration::{Patience, show};
 use crate::exit::{Exit, Usage};
+use crate::holder;
 use crate::lock::{Event, Held, Lease, Request};
 use crate::output;
 use crate::signals::{self, Signal, Signals};
@@ -107,6 +108,12 @@ pub fn take(
         };
         if !common.quiet {
             say_busy(store, request, &others, patience);
+        }
+        if let Some(held) = others.first() {
+            let holder = &held.holder;
+            explain(common, || {
+                format!("{} runs in {}", holder::show(holder), holder.directory)
+            });
         }
         store.refused(request, asked_at, Event::Busy, &others);
         return Ok(Taken::Not(Exit::Busy(how.conflict_exit_code), others));

@@ -27,7 +27,7 @@ use crate::wait;
 const APPLICATION_ID: u32 = 0x7465_6e75;
 
 /// The layout that this program writes: `user_version` in the file's header.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

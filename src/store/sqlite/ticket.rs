@@ -315,8 +315,10 @@ impl Ticket {
     /// What the log has to tell of it, as it stands.
     pub fn as_entry(&self, now: i64, standing: Standing) -> Entry {
         let is_tied = self.terms.mark.is_some_and(|mark| mark.is_tied());
+        let rested = self.terms.earliest_end.as_ref().map(|end| end.wall);
+        let time = rested.unwrap_or(0).max(self.terms.expiry.wall);
         let (event, ended_at, reason) = match standing {
-            Standing::Expired => (Event::Expired, Some(now.min(self.terms.expiry.wall)), None),
+            Standing::Expired => (Event::Expired, Some(now.min(time)), None),
             // Whoever closes the descriptor gives it back; nobody saw when.
             Standing::Crashed if is_tied => (Event::Released, None, Some("closed")),
             Standing::Crashed => (Event::Crashed, None, None),
