@@ -25,6 +25,9 @@ _tenure() {
             tenure,help)
                 cmd="tenure__subcmd__help"
                 ;;
+            tenure,log)
+                cmd="tenure__subcmd__log"
+                ;;
             tenure,release)
                 cmd="tenure__subcmd__release"
                 ;;
@@ -43,6 +46,9 @@ _tenure() {
             tenure__subcmd__help,help)
                 cmd="tenure__subcmd__help__subcmd__help"
                 ;;
+            tenure__subcmd__help,log)
+                cmd="tenure__subcmd__help__subcmd__log"
+                ;;
             tenure__subcmd__help,release)
                 cmd="tenure__subcmd__help__subcmd__release"
                 ;;
@@ -59,7 +65,7 @@ _tenure() {
 
     case "${cmd}" in
         tenure)
-            opts="-q -v -h -V --db --quiet --verbose --help --version acquire release extend run status help"
+            opts="-q -v -h -V --db --quiet --verbose --help --version acquire release extend run status log help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -161,7 +167,7 @@ _tenure() {
             return 0
             ;;
         tenure__subcmd__help)
-            opts="acquire release extend run status help"
+            opts="acquire release extend run status log help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -216,6 +222,20 @@ _tenure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        tenure__subcmd__help__subcmd__log)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         tenure__subcmd__help__subcmd__release)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -251,6 +271,36 @@ _tenure() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        tenure__subcmd__log)
+            opts="-n -f -q -v -h -V --lines --since --follow --timeline --json --db --quiet --verbose --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --lines)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --db)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

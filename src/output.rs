@@ -52,6 +52,19 @@ pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
+/// As [`print()`], which tells whether anybody still reads.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_to_reader(text: &str) -> anyhow::Result<bool> {
+    match print_all(text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        other => other
+            .map(|()| true)
+            .context("cannot write to standard output"),
+    }
+}
+
 /// What the parser has to say: help and version on stdout, a mistake as one line on stderr.
 pub fn clap_error(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
@@ -190,6 +203,9 @@ pub fn busy(asked: &[LockName], held: &Held) -> String {
     if let Some(note) = &held.holder.note {
         let _ = write!(line, ": {note}");
     }
+    if let Some(url) = &held.holder.url {
+        let _ = write!(line, ", {url}");
+    }
     line
 }
 
@@ -256,11 +272,12 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "command": holder.map(|holder| &holder.command),
         "directory": holder.map(|holder| &holder.directory),
         "note": holder.and_then(|holder| holder.note.as_ref()),
+        "url": holder.and_then(|holder| holder.url.as_ref()),
     })
 }
 
 /// A mode's word, and its number of slots.
-fn mode(mode: Mode) -> (&'static str, Option<u32>) {
+pub fn mode(mode: Mode) -> (&'static str, Option<u32>) {
     match mode {
         Mode::Exclusive => ("exclusive", None),
         Mode::Shared => ("shared", None),
