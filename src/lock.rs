@@ -319,6 +319,19 @@ pub struct Ending {
     pub by: Option<String>,
 }
 
+impl Ending {
+    /// That of a CMD that never ran.
+    pub fn not_started(status: Option<u8>) -> Self {
+        Self {
+            event: Event::Released,
+            status,
+            signal: None,
+            reason: Some("not-started"),
+            by: None,
+        }
+    }
+}
+
 /// What the log tells of one request: it has what went before, too, so that a lease costs one entry, at its end.
 /// Moments are milliseconds of the wall clock since 1970.
 #[derive(Clone, Debug)]

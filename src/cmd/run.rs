@@ -68,13 +68,13 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         Taken::Not(exit, _) => return Ok(exit),
     };
     let (exit, ending) = match pending_end(&signals) {
-        Some(signal) => (Exit::Signal(signal), not_started(None)),
+        Some(signal) => (Exit::Signal(signal), Ending::not_started(None)),
         None => match spawn(args, &store, &lease, signals.inherited()) {
             Ok(child) => {
                 Supervision::begin(args, common, child, &mut store, &lease, &signals, asked)
                     .until_end()
             }
-            Err(exit) => (exit, not_started(Some(exit.code()))),
+            Err(exit) => (exit, Ending::not_started(Some(exit.code()))),
         },
     };
     release(&mut store, &request, &lease, &ending);
@@ -136,17 +136,6 @@ fn cannot_start(command: &OsString, error: SpawnError) -> Exit {
         &anyhow::Error::from(error).context(format!("cannot run {}", command.display())),
     ));
     exit
-}
-
-/// How the lease ends of a CMD that never ran.
-fn not_started(status: Option<u8>) -> Ending {
-    Ending {
-        event: Event::Released,
-        status,
-        signal: None,
-        reason: Some("not-started"),
-        by: None,
-    }
 }
 
 fn release(store: &mut dyn Store, request: &Request, lease: &Lease, ending: &Ending) {

@@ -478,7 +478,13 @@ impl SqliteStore {
     }
 
     /// What follows from an entry that is committed.
-    fn settle(&mut self, entry: Entry, token: Token, keeping: Keeping) -> Result<Answer> {
+    fn settle(
+        &mut self,
+        entry: Entry,
+        request: &Request,
+        token: Token,
+        keeping: Keeping,
+    ) -> Result<Answer> {
         if !matches!(entry, Entry::Waiting(..)) {
             self.place = None;
         }
@@ -492,7 +498,8 @@ impl SqliteStore {
                     Keeping::Supervised => {
                         self.hold.iter().for_each(Hold::enter);
                         if let Err(error) = self.hold.iter().try_for_each(Hold::lock_tree) {
-                            let _ = self.give_back(&lease);
+                            let ending = Ending::not_started(None);
+                            let _ = self.give_back(request, &lease, &ending);
                             let guard = Guard::path_for(&self.path);
                             let why = format!("cannot lock {}", guard.display());
                             return Err(error).context(why);
@@ -694,7 +701,7 @@ impl Store for SqliteStore {
                 self.enter(request, &token, mark, keeping, waits && self.vouches)?
             };
             if let Some(entry) = entry {
-                return self.settle(entry, token, keeping);
+                return self.settle(entry, request, token, keeping);
             }
             if Instant::now() > deadline {
                 let path = self.path.display();
