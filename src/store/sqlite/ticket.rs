@@ -832,6 +832,11 @@ pub fn enqueue(
     Ok(id)
 }
 
+/// Of all columns in the order of the table, and nobody has revoked it: to look up their names would take longer than all
+/// else that is done for the row.
+const INSERT: &str =
+    "insert into ticket values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,null,?,?,?,?,?,?,?,?)";
+
 /// What a grant adds to a ticket.
 struct Granted {
     fence: i64,
@@ -852,44 +857,37 @@ fn insert(
     let (mode, slots) = mode_to_sql(request.mode);
     let holder = &request.holder;
     let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
-    transaction
-        .prepare_cached(
-            "insert into ticket (token, id, names, state, mode, slots, slot, fence, ttl, at_least, boot_id, requested_at,
-               granted_at, expires_boot, expires_wall, earliest_end_boot, earliest_end_wall,
-               guard_inode, waiting_byte, supervisor_byte, tree_byte, enclosing, uid, host, pid, command, directory, note, url)
-             values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        )?
-        .execute(params![
-            token.as_bytes(),
-            id,
-            names_to_sql(&request.names),
-            if granted.is_some() { "held" } else { "waiting" },
-            mode,
-            slots,
-            granted.and_then(|granted| granted.slot),
-            granted.map(|granted| granted.fence),
-            millis(request.ttl),
-            millis(request.at_least),
-            granted.and_then(|granted| granted.expiry.boot_id.as_ref()),
-            rules.now.wall,
-            granted.map(|_| rules.now.wall),
-            granted.and_then(|granted| granted.expiry.boot),
-            granted.map(|granted| granted.expiry.wall),
-            earliest_end.and_then(|end| end.boot),
-            earliest_end.map(|end| end.wall),
-            mark.map(|mark| inode_to_sql(mark.inode)),
-            mark.map(|mark| mark.waiting),
-            mark.map(|mark| mark.supervisor),
-            mark.and_then(|mark| mark.tree),
-            request.enclosing.as_ref().map(Token::as_bytes),
-            holder.uid,
-            holder.host,
-            holder.pid,
-            holder.command,
-            holder.directory,
-            holder.note,
-            holder.url,
-        ])?;
+    transaction.prepare_cached(INSERT)?.execute(params![
+        token.as_bytes(),
+        id,
+        names_to_sql(&request.names),
+        if granted.is_some() { "held" } else { "waiting" },
+        mode,
+        slots,
+        granted.and_then(|granted| granted.slot),
+        granted.map(|granted| granted.fence),
+        millis(request.ttl),
+        millis(request.at_least),
+        granted.and_then(|granted| granted.expiry.boot_id.as_ref()),
+        rules.now.wall,
+        granted.map(|_| rules.now.wall),
+        granted.and_then(|granted| granted.expiry.boot),
+        granted.map(|granted| granted.expiry.wall),
+        earliest_end.and_then(|end| end.boot),
+        earliest_end.map(|end| end.wall),
+        mark.map(|mark| inode_to_sql(mark.inode)),
+        mark.map(|mark| mark.waiting),
+        mark.map(|mark| mark.supervisor),
+        mark.and_then(|mark| mark.tree),
+        request.enclosing.as_ref().map(Token::as_bytes),
+        holder.uid,
+        holder.host,
+        holder.pid,
+        holder.command,
+        holder.directory,
+        holder.note,
+        holder.url,
+    ])?;
     let mut claim = transaction
         .prepare_cached("insert into claim (name, ticket, token) values (?1, ?2, ?3)")?;
     for name in &request.names {
