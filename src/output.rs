@@ -49,7 +49,23 @@ pub fn print_all(text: &str) -> io::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&format!("{value}\n"))
+    print(&json_line(value))
+}
+
+/// One JSON object on a line, in which nothing commands a terminal either: JSON itself wants only half of that escaped.
+pub fn json_line(value: &Value) -> String {
+    let text = value.to_string();
+    let mut line = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        if is_harmful(c) {
+            // They stand in strings alone, and each is one unit of UTF-16.
+            let _ = write!(line, "\\u{:04x}", u32::from(c));
+        } else {
+            line.push(c);
+        }
+    }
+    line.push('\n');
+    line
 }
 
 /// As [`print()`], which tells whether anybody still reads.
@@ -150,12 +166,14 @@ fn lower_first(text: &str) -> String {
     }
 }
 
+/// Whether a character could command a terminal, or turn its line around.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// The text with whatever could command a terminal, or turn its line around, written as an escape.
 pub fn printable(text: &str) -> String {
-    let is_harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     text.chars()
         .fold(String::with_capacity(text.len()), |mut out, c| {
             if is_harmful(c) {

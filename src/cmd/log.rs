@@ -204,8 +204,7 @@ impl Show {
         let mut text = String::new();
         for (at, happening) in news.iter().enumerate() {
             if self.json {
-                text += &history::as_json(happening).to_string();
-                text.push('\n');
+                text += &output::json_line(&history::as_json(happening));
             } else {
                 text += &history::line(happening, self.offset(happening.at));
             }

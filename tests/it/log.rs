@@ -475,7 +475,9 @@ fn nothing_is_nothing_on_stdout() {
 #[test]
 fn hostile_text_is_harmless_in_lines_and_in_json() {
     let sandbox = Sandbox::new();
-    let evil = OsStr::from_bytes(b"\"q' \x1b[31m\n\r\t\x9b \xff\xfe \xe2\x80\xae\\");
+    // Bytes that are no UTF-8, and of such as are: the eight-bit form of ESC [, and what turns a line around.
+    let evil =
+        OsStr::from_bytes(b"\"q' \x1b[31m\n\r\t\x9b \xff\xfe \xc2\x9b31m \x7f \xe2\x80\xae\\");
     let call = sandbox
         .tenure()
         .args(["run", "--note"])
@@ -497,10 +499,15 @@ fn hostile_text_is_harmless_in_lines_and_in_json() {
     assert_eq!(events[1]["names"][0], "\"'\u{202e}\\");
     assert_eq!(events[1]["note"], "\u{1b}]0;x\u{7}\"\n");
     let raw = sandbox.tenure().args(["log", "--json"]).run().stdout;
+    assert!(!raw.contains(is_harmful), "{raw:?}");
+    let command = events[0]["command"].as_str().unwrap();
     assert!(
-        !raw.contains(|c: char| c != '\n' && c.is_ascii_control()),
-        "{raw:?}"
+        command.contains("\u{9b}31m \u{7f} \u{202e}\\"),
+        "{command:?}"
     );
+    let picture = sandbox.tenure().args(["log", "--timeline"]).run();
+    picture.exits(0).says_nothing();
+    assert!(!picture.stdout.contains(is_harmful), "{picture:?}");
 }
 
 #[test]
