@@ -1,440 +1,195 @@
-_tenure() {
-    local i cur prev opts cmd
-    COMPREPLY=()
-    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-        cur="$2"
-    else
-        cur="${COMP_WORDS[COMP_CWORD]}"
-    fi
-    prev="$3"
-    cmd=""
-    opts=""
+# Completion for bash; made from the program's own command line.
 
-    for i in "${COMP_WORDS[@]:0:COMP_CWORD}"
-    do
-        case "${cmd},${i}" in
-            ",$1")
-                cmd="tenure"
-                ;;
-            tenure,acquire)
-                cmd="tenure__subcmd__acquire"
-                ;;
-            tenure,extend)
-                cmd="tenure__subcmd__extend"
-                ;;
-            tenure,help)
-                cmd="tenure__subcmd__help"
-                ;;
-            tenure,log)
-                cmd="tenure__subcmd__log"
-                ;;
-            tenure,release)
-                cmd="tenure__subcmd__release"
-                ;;
-            tenure,run)
-                cmd="tenure__subcmd__run"
-                ;;
-            tenure,status)
-                cmd="tenure__subcmd__status"
-                ;;
-            tenure__subcmd__help,acquire)
-                cmd="tenure__subcmd__help__subcmd__acquire"
-                ;;
-            tenure__subcmd__help,extend)
-                cmd="tenure__subcmd__help__subcmd__extend"
-                ;;
-            tenure__subcmd__help,help)
-                cmd="tenure__subcmd__help__subcmd__help"
-                ;;
-            tenure__subcmd__help,log)
-                cmd="tenure__subcmd__help__subcmd__log"
-                ;;
-            tenure__subcmd__help,release)
-                cmd="tenure__subcmd__help__subcmd__release"
-                ;;
-            tenure__subcmd__help,run)
-                cmd="tenure__subcmd__help__subcmd__run"
-                ;;
-            tenure__subcmd__help,status)
-                cmd="tenure__subcmd__help__subcmd__status"
-                ;;
-            *)
-                ;;
-        esac
+# Splits what stands before the cursor into `words`, as the shell will read them; `quote` is what is still open.
+# COMP_WORDS would be split at colons and equals signs too, which names may have.
+__tenure_split() {
+    local line=${COMP_LINE:0:COMP_POINT} word='' char
+    local -i at begun=0
+    for ((at = 0; at < ${#line}; at++)); do
+        char=${line:at:1}
+        if [[ $quote ]]; then
+            if [[ $char == "$quote" ]]; then
+                quote=''
+            elif [[ $quote$char == '"\' && ${line:at+1:1} == [\"\$\`\\] ]]; then
+                word+=${line:++at:1}
+            else
+                word+=$char
+            fi
+        elif [[ $char == [[:space:]] ]]; then
+            ((begun)) && words+=("$word")
+            word='' begun=0
+        else
+            begun=1
+            case $char in
+                \\) word+=${line:++at:1} ;;
+                [\'\"]) quote=$char ;;
+                *) word+=$char ;;
+            esac
+        fi
     done
+    words+=("$word")
+}
 
-    case "${cmd}" in
-        tenure)
-            opts="-q -v -h -V --db --quiet --verbose --help --version acquire release extend run status log help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --db)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
+# Offers those of the words that begin as `cur` does, each behind $1, as they have to be written here.
+__tenure_offer() {
+    local head=$1 breaks='' part word
+    shift
+    for part in : = @; do
+        [[ $COMP_WORDBREAKS == *"$part"* ]] && breaks+=$part
+    done
+    # What bash keeps of the word, because it takes it for a word of its own.
+    local kept=''
+    [[ ! $quote && $breaks ]] && part=${cur##*[$breaks]} kept=${cur%"$part"}
+    for word; do
+        word=$head$word
+        [[ $word == "$cur"* ]] || continue
+        case $quote in
+            '"') [[ $word == *[\"\$\`\\]* ]] && continue ;;
+            "'") [[ $word == *\'* ]] && continue ;;
+            *) printf -v word %q "${word#"$kept"}" ;;
+        esac
+        COMPREPLY+=("$word")
+    done
+}
+
+# Offers values of a kind behind $2.
+__tenure_offer_values() {
+    local value=${cur#"$2"}
+    case $1 in
+        files)
+            # bash completes what stands behind the equals sign, and quotes it.
+            compopt -o filenames
+            mapfile -t COMPREPLY < <(compgen -f -- "${value/#\~\//$HOME/}")
             ;;
-        tenure__subcmd__acquire)
-            opts="-w -n -s -e -x -E -q -v -h -V --ttl --timeout --wait --nonblock --nb --no-wait --shared --slots --at-least --exclusive --conflict-exit-code --note --fd --shell --json --db --quiet --verbose --help --version"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --ttl)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --wait)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -w)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --at-least)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --note)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --fd)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --db)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
+        durations | waits)
+            local -a samples=(10s 30s 1m 5m 10m 30m 1h)
+            [[ $1 == waits ]] && samples+=(forever)
+            [[ $value =~ ^[0-9]+$ ]] && samples=("$value"{s,m,h,d})
+            __tenure_offer "$2" "${samples[@]}"
             ;;
-        tenure__subcmd__extend)
-            opts="-q -v -h -V --token --ttl --json --db --quiet --verbose --help --version"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --token)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --ttl)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --db)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help)
-            opts="acquire release extend run status log help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help__subcmd__acquire)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help__subcmd__extend)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help__subcmd__help)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help__subcmd__log)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help__subcmd__release)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help__subcmd__run)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__help__subcmd__status)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__log)
-            opts="-n -f -q -v -h -V --lines --since --follow --timeline --json --db --quiet --verbose --help --version"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --lines)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -n)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --since)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --db)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__release)
-            opts="-q -v -h -V --token --force --fd --now --if-fence --json --db --quiet --verbose --help --version"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --token)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --fd)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --if-fence)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --db)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__run)
-            opts="-w -n -s -e -x -E -k -q -v -h -V --ttl --timeout --wait --nonblock --nb --no-wait --shared --slots --at-least --exclusive --conflict-exit-code --note --max-time --kill-after --on-lost --db --quiet --verbose --help --version"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --ttl)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --wait)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -w)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --at-least)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --note)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --max-time)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --kill-after)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -k)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --on-lost)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --db)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        tenure__subcmd__status)
-            opts="-q -v -h -V --token --json --db --quiet --verbose --help --version"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --token)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --db)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
+        signals) __tenure_offer "$2" TERM INT HUP QUIT USR1 USR2 KILL ;;
+        words:*)
+            local IFS=,
+            __tenure_offer "$2" ${1#words:}
             ;;
     esac
 }
 
-if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _tenure -o nosort -o bashdefault -o default tenure
-else
-    complete -F _tenure -o bashdefault -o default tenure
-fi
+# Offers the locks in use but for those that are named already.
+__tenure_offer_names() {
+    local program=${words[0]/#\~\//$HOME/} name
+    local -a names=() new=()
+    db=${db/#\~\//$HOME/}
+    mapfile -t names < <("$program" ${db:+--db "$db"} __names 2>/dev/null)
+    for name in "${names[@]}"; do
+        local known is_new=1
+        for known in "${named[@]}"; do
+            [[ $known == "$name" ]] && is_new=''
+        done
+        [[ $is_new ]] && new+=("$name")
+    done
+    __tenure_offer '' "${new[@]}"
+}
+
+# Completes what stands behind `--`: a command of its own.
+__tenure_offer_command() {
+    local -i at=1
+    while [[ ${COMP_WORDS[at]} != -- ]]; do at+=1; done
+    if declare -F _comp_command_offset >/dev/null; then
+        _comp_command_offset $((at + 1))
+    elif declare -F _command_offset >/dev/null; then
+        _command_offset $((at + 1))
+    elif ((COMP_CWORD == at + 1)); then
+        compopt -o filenames
+        mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+    else
+        compopt -o default
+    fi
+}
+
+# What a verb's options are.
+__tenure_options() {
+    case $1 in
+        '') echo '--db --quiet --verbose --help --version' ;;
+        acquire) echo '--ttl --wait --slots --at-least --conflict-exit-code --note --fd --db --no-wait --shared --exclusive --shell --json --quiet --verbose --help --version' ;;
+        release) echo '--token --fd --if-fence --db --force --now --json --quiet --verbose --help --version' ;;
+        extend) echo '--token --ttl --db --json --quiet --verbose --help --version' ;;
+        run) echo '--ttl --wait --slots --at-least --conflict-exit-code --note --max-time --kill-after --on-lost --db --no-wait --shared --exclusive --quiet --verbose --help --version' ;;
+        status) echo '--token --db --json --quiet --verbose --help --version' ;;
+        log) echo '--lines --since --db --follow --timeline --json --quiet --verbose --help --version' ;;
+    esac
+}
+
+# Of what kind the value of a verb's option is; fails for one that has none.
+__tenure_kind() {
+    case $1 in
+        'acquire --ttl' | 'acquire --at-least' | 'extend --ttl' | 'run --ttl' | \
+            'run --at-least' | 'run --max-time' | 'run -k' | 'run --kill-after' | \
+            'log --since')
+            echo 'durations' ;;
+        ' --db' | 'acquire --db' | 'release --db' | 'extend --db' | \
+            'run --db' | 'status --db' | 'log --db')
+            echo 'files' ;;
+        'run --on-lost')
+            echo 'signals' ;;
+        'acquire --slots' | 'acquire -E' | 'acquire --conflict-exit-code' | 'acquire --note' | \
+            'acquire --fd' | 'release --token' | 'release --fd' | 'release --if-fence' | \
+            'extend --token' | 'run --slots' | 'run -E' | 'run --conflict-exit-code' | \
+            'run --note' | 'status --token' | 'log -n' | 'log --lines')
+            echo 'unknown' ;;
+        'acquire -w' | 'acquire --wait' | 'acquire --timeout' | 'run -w' | \
+            'run --wait' | 'run --timeout')
+            echo 'waits' ;;
+        *) return 1 ;;
+    esac
+}
+
+_tenure() {
+    local -a words=() named=() options=()
+    local quote='' cur='' verb='' db='' word kind
+    local -i at ended=0
+    COMPREPLY=()
+    __tenure_split
+    cur=${words[-1]}
+    for ((at = 1; at < ${#words[@]} - 1; at++)); do
+        word=${words[at]}
+        if ((ended)) || [[ $word != -?* ]]; then
+            if [[ $verb ]]; then named+=("$word"); else verb=$word; fi
+        elif [[ $word == -- ]]; then
+            if [[ $verb == run ]]; then
+                __tenure_offer_command
+                return
+            fi
+            ended=1
+        elif [[ $word == --db=* ]]; then
+            db=${word#--db=}
+        elif [[ $word != --*=* ]]; then
+            # Of short options that stand together the last may have a value.
+            [[ $word == -[!-]?* ]] && word=-${word: -1}
+            kind=$(__tenure_kind "$verb $word") || continue
+            if ((++at == ${#words[@]} - 1)); then
+                __tenure_offer_values "$kind" ''
+                return
+            fi
+            [[ $word == --db ]] && db=${words[at]}
+        fi
+    done
+    if ((ended == 0)) && [[ $cur == --*=* ]]; then
+        word=${cur%%=*}
+        kind=$(__tenure_kind "$verb $word") && __tenure_offer_values "$kind" "$word="
+    elif ((ended == 0)) && [[ $cur == -* ]]; then
+        read -ra options < <(__tenure_options "$verb")
+        __tenure_offer '' "${options[@]}"
+    else
+        case $verb in
+            '') __tenure_offer '' acquire release extend run status log help ;;
+            help) ((${#named[@]} == 0)) && __tenure_offer '' acquire release extend run status log help ;;
+            acquire | release | extend | run | status | log)
+                __tenure_offer_names
+                [[ $verb == run && $named ]] && __tenure_offer '' --
+                ;;
+        esac
+    fi
+}
+
+complete -F _tenure -o nosort -o bashdefault tenure

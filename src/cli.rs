@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -12,6 +13,7 @@ use crate::duration::{self, Patience};
 use crate::exit::Exit;
 use crate::lock::{LockName, Mode, Token};
 use crate::signals::Signal;
+use crate::store::sqlite;
 
 /// Hold named locks while a command runs
 ///
@@ -24,7 +26,7 @@ use crate::signals::Signal;
 #[derive(Parser, Debug)]
 #[command(
     name = "tenure",
-    version,
+    version = version(),
     propagate_version = true,
     args_override_self = true,
     max_term_width = 100
@@ -106,6 +108,9 @@ pub enum Verb {
     /// Without names, to all locks; with names, to those. The newest comes last. Entries are kept for 90 days,
     /// and 100,000 of them at most.
     Log(Log),
+    /// Print the names of the locks in use, for the shells' completions
+    #[command(name = "__names", hide = true)]
+    Names,
 }
 
 impl Verb {
@@ -117,7 +122,7 @@ impl Verb {
             Verb::Extend(args) => args.json,
             Verb::Status(args) => args.json,
             Verb::Log(args) => args.json,
-            Verb::Run(_) => false,
+            Verb::Run(_) | Verb::Names => false,
         }
     }
 }
@@ -383,6 +388,15 @@ pub struct Log {
     pub json: bool,
 }
 
+/// What `--version` says: of SQLite too, for it decides what becomes of the file.
+fn version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let own = env!("CARGO_PKG_VERSION");
+        format!("{own} (SQLite {})", sqlite::version())
+    });
+    &TEXT
+}
+
 fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {
     if text.is_empty() {
         Err("the path cannot be empty")
@@ -391,5 +405,7 @@ fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {
     }
 }
 
+#[cfg(test)]
+mod completions;
 #[cfg(test)]
 mod pages;

@@ -1,4 +1,5 @@
-//! The man pages and the completions: made from the clap types, the exit statuses and the texts in `pages/`.
+//! The man pages: made from the clap types, the exit statuses and the texts in `pages/`. Its tests keep the completions
+//! fresh, too.
 //!
 //! `TENURE_BLESS=1 cargo test pages` writes `man/` and `completions/` anew.
 
@@ -7,10 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory};
-use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::Cli;
+use super::{Cli, completions};
 use crate::exit::Exit;
 use crate::signals::Signal;
 
@@ -102,7 +102,7 @@ fn files() -> Vec<(String, String)> {
         .mut_subcommands(|verb| verb.mut_args(for_page));
     root.build();
     let mut commands = vec![&root];
-    commands.extend(root.get_subcommands());
+    commands.extend(root.get_subcommands().filter(|verb| !verb.is_hide_set()));
     let names: Vec<String> = commands.iter().map(|command| page_name(command)).collect();
     let mut files: Vec<_> = commands
         .iter()
@@ -111,14 +111,9 @@ fn files() -> Vec<(String, String)> {
             (path, page(command, &names))
         })
         .collect();
-    for (shell, name) in [
-        (Shell::Bash, "tenure.bash"),
-        (Shell::Zsh, "_tenure"),
-        (Shell::Fish, "tenure.fish"),
-    ] {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut script);
-        let script = String::from_utf8(script).expect("completions are text");
+    let mut root = Cli::command();
+    root.build();
+    for (name, script) in completions::files(&root) {
         files.push((format!("completions/{name}"), script));
     }
     files

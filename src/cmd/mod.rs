@@ -3,6 +3,7 @@
 mod acquire;
 mod extend;
 mod log;
+mod names;
 mod release;
 mod run;
 mod status;
@@ -28,6 +29,7 @@ pub fn dispatch(cli: &Cli) -> Result<Exit> {
         Verb::Run(args) => run::run(args, &cli.common),
         Verb::Status(args) => status::run(args, &cli.common),
         Verb::Log(args) => log::run(args, &cli.common),
+        Verb::Names => Ok(names::run(&cli.common)),
     }
 }
 

@@ -130,13 +130,19 @@ fn what_is_done_is_0_and_silent() {
 #[test]
 fn help_and_version_are_0_and_on_stdout() {
     let sandbox = Sandbox::new();
-    sandbox
-        .tenure()
-        .arg("--version")
-        .run()
-        .exits(0)
-        .prints_with("tenure ")
-        .says_nothing();
+    let version = format!(
+        "{} (SQLite {})",
+        env!("CARGO_PKG_VERSION"),
+        rusqlite::version()
+    );
+    for (words, name) in [
+        (vec!["--version"], "tenure"),
+        (vec!["run", "-V"], "tenure-run"),
+    ] {
+        let outcome = sandbox.tenure().args(words).run();
+        outcome.exits(0).says_nothing();
+        outcome.prints(&format!("{name} {version}\n"));
+    }
     for words in [
         vec!["--help"],
         vec!["run", "--help"],

@@ -1,6 +1,7 @@
 //! `tenure` as its users meet it: the real binary, real signals, real files. A file a behaviour.
 
 mod abuse;
+mod completions;
 mod cron;
 mod deadlock;
 mod deploy;
@@ -9,6 +10,7 @@ mod fd;
 mod files;
 mod force;
 mod guard;
+mod install;
 mod jobs;
 mod leases;
 mod line;

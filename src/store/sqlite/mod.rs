@@ -180,6 +180,11 @@ pub fn default_location() -> Result<String> {
     Ok(file::default_path()?.display().to_string())
 }
 
+/// Of the SQLite that is in this program.
+pub fn version() -> &'static str {
+    rusqlite::version()
+}
+
 impl SqliteStore {
     /// None when the path leads to another file by now.
     fn open(

@@ -1,0 +1,47 @@
+//! `tenure __names`: the names of the locks that are held or waited for, one a line, for the completions of shells.
+//!
+//! Somebody has pressed Tab: whatever is wrong with the store, nothing is said, and nobody waits for long.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cli::Common;
+use crate::exit::Exit;
+use crate::lock::LockName;
+use crate::output;
+use crate::store::Store;
+use crate::store::sqlite::{self, Purpose};
+
+/// How long a shell can be kept from its user before it seems to hang.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub fn run(common: &Common) -> Exit {
+    let (answer, answered) = mpsc::channel();
+    let db = common.db.clone();
+    // The store waits 10 s for whoever has locked its file. The thread that does ends with the process.
+    thread::spawn(move || answer.send(in_use(db.as_deref())));
+    if let Ok(Ok(names)) = answered.recv_timeout(PATIENCE) {
+        let lines = names.into_iter().map(|name| name.to_string() + "\n");
+        // Whoever is not answered completes nothing, as where there is nothing.
+        let _ = output::print(&lines.collect::<String>());
+    }
+    Exit::Done
+}
+
+/// Those that can be given on a command line: one that begins with `-` would be an option there.
+fn in_use(db: Option<&Path>) -> Result<BTreeSet<LockName>> {
+    let Some(mut store) = sqlite::open(db, Purpose::Look)? else {
+        return Ok(BTreeSet::new());
+    };
+    let held = store.held(&[])?.into_iter().flat_map(|held| held.names);
+    let waiting = store.waiting()?.into_keys();
+    let names = held.chain(waiting);
+    Ok(names
+        .filter(|name| !name.as_str().starts_with('-'))
+        .collect())
+}
