@@ -116,6 +116,7 @@ __tenure_options() {
         extend) echo '--token --ttl --db --json --quiet --verbose --help --version' ;;
         run) echo '--ttl --wait --slots --at-least --conflict-exit-code --note --max-time --kill-after --on-lost --db --no-wait --shared --exclusive --quiet --verbose --help --version' ;;
         status) echo '--token --db --json --quiet --verbose --help --version' ;;
+        log) echo '--lines --since --db --follow --timeline --json --quiet --verbose --help --version' ;;
     esac
 }
 
@@ -123,17 +124,18 @@ __tenure_options() {
 __tenure_kind() {
     case $1 in
         'acquire --ttl' | 'acquire --at-least' | 'extend --ttl' | 'run --ttl' | \
-            'run --at-least' | 'run --max-time' | 'run -k' | 'run --kill-after')
+            'run --at-least' | 'run --max-time' | 'run -k' | 'run --kill-after' | \
+            'log --since')
             echo 'durations' ;;
         ' --db' | 'acquire --db' | 'release --db' | 'extend --db' | \
-            'run --db' | 'status --db')
+            'run --db' | 'status --db' | 'log --db')
             echo 'files' ;;
         'run --on-lost')
             echo 'signals' ;;
         'acquire --slots' | 'acquire -E' | 'acquire --conflict-exit-code' | 'acquire --note' | \
             'acquire --fd' | 'release --token' | 'release --fd' | 'release --if-fence' | \
             'extend --token' | 'run --slots' | 'run -E' | 'run --conflict-exit-code' | \
-            'run --note' | 'status --token')
+            'run --note' | 'status --token' | 'log -n' | 'log --lines')
             echo 'unknown' ;;
         'acquire -w' | 'acquire --wait' | 'acquire --timeout' | 'run -w' | \
             'run --wait' | 'run --timeout')
@@ -180,9 +182,9 @@ _tenure() {
         __tenure_offer '' "${options[@]}"
     else
         case $verb in
-            '') __tenure_offer '' acquire release extend run status help ;;
-            help) ((${#named[@]} == 0)) && __tenure_offer '' acquire release extend run status help ;;
-            acquire | release | extend | run | status)
+            '') __tenure_offer '' acquire release extend run status log help ;;
+            help) ((${#named[@]} == 0)) && __tenure_offer '' acquire release extend run status log help ;;
+            acquire | release | extend | run | status | log)
                 __tenure_offer_names
                 [[ $verb == run && $named ]] && __tenure_offer '' --
                 ;;

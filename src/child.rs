@@ -227,6 +227,11 @@ impl Child {
         self.status.is_some()
     }
 
+    /// How it ended, if it has.
+    pub fn status(&self) -> Option<Status> {
+        self.status
+    }
+
     /// Hands a signal on: to the group where the job has its own, else to the child alone, which is the one that
     /// whoever signalled this process meant.
     pub fn relay(&self, signal: Signal) {

@@ -105,6 +105,11 @@ pub enum Verb {
         override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN>"
     )]
     Status(Status),
+    /// Show what happened
+    ///
+    /// Without names, to all locks; with names, to those. The newest comes last. Entries are kept for 90 days,
+    /// and 100,000 of them at most.
+    Log(Log),
     /// Print the names of the locks in use, for the shells' completions
     #[command(name = "__names", hide = true)]
     Names,
@@ -118,6 +123,7 @@ impl Verb {
             Verb::Release(args) => args.json,
             Verb::Extend(args) => args.json,
             Verb::Status(args) => args.json,
+            Verb::Log(args) => args.json,
             Verb::Run(_) | Verb::Names => false,
         }
     }
@@ -343,6 +349,43 @@ pub struct Status {
     pub token: Option<Token>,
 
     /// Print one JSON object a lock, each on a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Log {
+    /// Only these locks
+    #[arg(value_name = "NAME")]
+    pub names: Vec<LockName>,
+
+    /// Only the newest NUMBER events
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true
+    )]
+    pub lines: Option<usize>,
+
+    /// Only what happened within this time until now
+    ///
+    /// A number of seconds (`30`, `.5`) or with units (`10m`, `12h`, `7days`).
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
+    pub since: Option<Duration>,
+
+    /// Go on showing what happens, until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Draw a picture of who held and who waited when
+    ///
+    /// Of the last 20 leases and refused requests, or as many as `--lines` says, or those of `--since`; and of what
+    /// is held or waited for now.
+    #[arg(long, conflicts_with_all = ["follow", "json"])]
+    pub timeline: bool,
+
+    /// Print one JSON object an event, each on a line
     #[arg(long)]
     pub json: bool,
 }

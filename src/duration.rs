@@ -108,7 +108,10 @@ pub fn show(duration: Duration) -> String {
     } else {
         Duration::from_secs(duration.as_secs() / 3600 * 3600)
     };
-    humantime::format_duration(rounded).to_string()
+    let text = humantime::format_duration(rounded).to_string();
+    // Months and years have no whole number of days, and smaller units follow.
+    let units: Vec<&str> = text.split(' ').take(2).collect();
+    units.join(" ")
 }
 
 /// Whole milliseconds, the store's unit. Every duration that [`parse`] lets in fits.
@@ -205,6 +208,7 @@ mod tests {
             (200_900, "3m 20s"),
             (7_262_000, "2h 1m"),
             (90_061_000, "1day 1h"),
+            (7_000_000_000, "2months 20days"),
         ] {
             assert_eq!(show(Duration::from_millis(millis)), text);
         }

@@ -140,11 +140,15 @@ impl Guard {
         is_range_locked(self.file.as_fd(), FIRST, 0)
     }
 
-    /// Draws bytes for a ticket and locks them: the one for this process, the one for its job.
+    /// Draws bytes for a ticket and locks those for this process. The one for its job is locked when there is going to be
+    /// one: the kernel goes through all locks of the file at each step, and a thousand waiters need not have two each.
+    ///
+    /// A ticket that shares has a byte of its own for standing in the line, since others can go on when it enters. Nobody
+    /// can when one enters that excludes them.
     ///
     /// # Errors
     /// Those of open(2), fcntl(2) and the system's random numbers.
-    pub fn hold(&self) -> io::Result<Hold> {
+    pub fn hold(&self, shares: bool) -> io::Result<Hold> {
         let open = || {
             OpenOptions::new()
                 .read(true)
@@ -161,10 +165,11 @@ impl Guard {
                 "the guard file was replaced meanwhile",
             ));
         }
+        let own = draw()?;
         let mark = GuardMark {
             inode,
-            waiting: draw()?,
-            supervisor: draw()?,
+            waiting: if shares { draw()? } else { own },
+            supervisor: own,
             tree: Some(draw()?),
         };
         let hold = Hold {
@@ -172,7 +177,7 @@ impl Guard {
             supervisor,
             tree,
         };
-        if hold.lock_all()? {
+        if hold.lock_own()? {
             return Ok(hold);
         }
         Err(io::Error::new(
@@ -263,28 +268,35 @@ impl Hold {
         self.mark
     }
 
-    fn lock_all(&self) -> io::Result<bool> {
-        let own = [self.mark.waiting, self.mark.supervisor];
-        for byte in own {
-            if !set_lock(self.supervisor.as_fd(), libc::F_WRLCK, byte)? {
-                return Ok(false);
-            }
-        }
-        self.mark.tree.map_or(Ok(true), |tree| {
-            set_lock(self.tree.as_fd(), libc::F_WRLCK, tree)
-        })
+    fn lock_own(&self) -> io::Result<bool> {
+        let lock = |byte| set_lock(self.supervisor.as_fd(), libc::F_WRLCK, byte);
+        Ok(lock(self.mark.supervisor)?
+            && (self.mark.waiting == self.mark.supervisor || lock(self.mark.waiting)?))
     }
 
     /// The ticket stands in the line no longer: it was granted, and that is committed.
     pub fn enter(&self) {
-        let _ = set_lock(self.supervisor.as_fd(), libc::F_UNLCK, self.mark.waiting);
+        if self.mark.waiting != self.mark.supervisor {
+            let _ = set_lock(self.supervisor.as_fd(), libc::F_UNLCK, self.mark.waiting);
+        }
     }
 
-    /// For a job that has started already and cannot be given its byte: gives that back.
-    pub fn without_tree(mut self) -> Self {
-        if let Some(tree) = self.mark.tree.take() {
-            let _ = set_lock(self.tree.as_fd(), libc::F_UNLCK, tree);
+    /// Locks the byte that the job will inherit, before it is started.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn lock_tree(&self) -> io::Result<()> {
+        match self.mark.tree {
+            Some(tree) if !set_lock(self.tree.as_fd(), libc::F_WRLCK, tree)? => {
+                Err(io::ErrorKind::AddrInUse.into())
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// For a job that has started already and cannot be given its byte.
+    pub fn without_tree(mut self) -> Self {
+        self.mark.tree = None;
         self
     }
 
@@ -384,7 +396,9 @@ mod tests {
             Guard::open(&database, 0o600).unwrap(),
             Guard::open_to_ask(&database).unwrap(),
         );
-        let hold = own.hold().unwrap();
+        let hold = own.hold(false).unwrap();
+        assert!(!other.is_locked(hold.mark().tree.unwrap()).unwrap());
+        hold.lock_tree().unwrap();
         let inherited = hold.tree().try_clone_to_owned().unwrap();
         let mark = hold.mark();
         assert!(

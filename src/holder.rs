@@ -51,7 +51,35 @@ fn describe(pid: Pid, command: String, note: Option<&str>) -> Holder {
         command,
         directory: bounded(&directory.to_string_lossy(), TEXT_BYTES),
         note: note.map(|note| bounded(note, TEXT_BYTES)),
+        url: run_address(|name| std::env::var_os(name)),
     }
+}
+
+/// Where the CI service under which this runs shows the run to people, by the variables that it documents: GitHub
+/// Actions, GitLab CI, Buildkite, Jenkins.
+fn run_address(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let text = |name| {
+        let value = variable(name)?.to_string_lossy().into_owned();
+        Some(value).filter(|value| !value.is_empty())
+    };
+    let github = || {
+        text("GITHUB_ACTIONS").filter(|value| value == "true")?;
+        let (server, repository) = (text("GITHUB_SERVER_URL")?, text("GITHUB_REPOSITORY")?);
+        let run = text("GITHUB_RUN_ID")?;
+        Some(format!("{server}/{repository}/actions/runs/{run}"))
+    };
+    let gitlab = || text("GITLAB_CI").and_then(|_| text("CI_JOB_URL"));
+    let buildkite = || {
+        text("BUILDKITE")?;
+        let build = text("BUILDKITE_BUILD_URL")?;
+        Some(text("BUILDKITE_JOB_ID").map_or(build.clone(), |job| format!("{build}#{job}")))
+    };
+    let jenkins = || text("JENKINS_URL").and_then(|_| text("BUILD_URL"));
+    let address = github()
+        .or_else(gitlab)
+        .or_else(buildkite)
+        .or_else(jenkins)?;
+    Some(bounded(&address, TEXT_BYTES))
 }
 
 /// `name@host (pid N, command)`.
@@ -133,6 +161,45 @@ mod tests {
             command_line(words.into_iter()),
             r"sh -c 'echo '\''x y'\''; read z' '' ./a-b_c.d"
         );
+    }
+
+    #[test]
+    fn the_address_of_a_run_is_told_by_its_service() {
+        let address = |variables: &[(&str, &str)]| {
+            run_address(|name| {
+                let known = variables.iter().find(|(known, _)| *known == name);
+                known.map(|(_, value)| value.into())
+            })
+        };
+        let github = [
+            ("GITHUB_ACTIONS", "true"),
+            ("GITHUB_SERVER_URL", "https://github.com"),
+            ("GITHUB_REPOSITORY", "ann/site"),
+            ("GITHUB_RUN_ID", "42"),
+        ];
+        assert_eq!(
+            address(&github).as_deref(),
+            Some("https://github.com/ann/site/actions/runs/42")
+        );
+        assert_eq!(address(&github[1..]), None, "not under Actions");
+        assert_eq!(address(&github[..3]), None, "no run");
+        let gitlab = [("GITLAB_CI", "true"), ("CI_JOB_URL", "https://gl/jobs/7")];
+        assert_eq!(address(&gitlab).as_deref(), Some("https://gl/jobs/7"));
+        let buildkite = [
+            ("BUILDKITE", "true"),
+            ("BUILDKITE_BUILD_URL", "https://bk/builds/3"),
+            ("BUILDKITE_JOB_ID", "a-b"),
+        ];
+        assert_eq!(
+            address(&buildkite).as_deref(),
+            Some("https://bk/builds/3#a-b")
+        );
+        let jenkins = [
+            ("JENKINS_URL", "https://ci/"),
+            ("BUILD_URL", "https://ci/job/x/9/"),
+        ];
+        assert_eq!(address(&jenkins).as_deref(), Some("https://ci/job/x/9/"));
+        assert_eq!(address(&jenkins[1..]), None);
     }
 
     #[test]

@@ -114,6 +114,8 @@ pub struct Holder {
     pub command: String,
     pub directory: String,
     pub note: Option<String>,
+    /// Where the CI service that it runs under shows it.
+    pub url: Option<String>,
 }
 
 /// With whom a lock can be shared.
@@ -153,6 +155,9 @@ pub struct Lease {
     pub ttl: Duration,
     /// With [`Mode::Slots`]: the smallest number from 0 on that no other holder has.
     pub slot: Option<u32>,
+    /// Milliseconds of the wall clock since 1970, for people to read.
+    pub requested_at: i64,
+    pub granted_at: i64,
 }
 
 /// What is known of somebody's lease, without its secret.
@@ -245,4 +250,107 @@ impl Standing {
     pub fn is_over(self) -> bool {
         matches!(self, Standing::Expired | Standing::Crashed)
     }
+}
+
+/// What can be told of a request for locks, or of the lease that it became.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    Granted,
+    /// Given back.
+    Released,
+    /// Its time to live passed.
+    Expired,
+    /// Its holder was found dead.
+    Crashed,
+    /// Its `run` noticed that it was lost, and has stopped CMD.
+    Lost,
+    /// Somebody forced its release. It ended by that, or its holder was told to end.
+    Forced,
+    /// Refused, at once or after a wait.
+    Busy,
+    /// Refused, because to wait would be for ever.
+    Deadlock,
+    /// It stands in the line.
+    Waiting,
+}
+
+impl Event {
+    /// The word for it, in the database and in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Event::Granted => "granted",
+            Event::Released => "released",
+            Event::Expired => "expired",
+            Event::Crashed => "crashed",
+            Event::Lost => "lost",
+            Event::Forced => "forced",
+            Event::Busy => "busy",
+            Event::Deadlock => "deadlock",
+            Event::Waiting => "waiting",
+        }
+    }
+
+    pub fn of_word(word: &str) -> Option<Self> {
+        let all = [
+            Event::Granted,
+            Event::Released,
+            Event::Expired,
+            Event::Crashed,
+            Event::Lost,
+            Event::Forced,
+            Event::Busy,
+            Event::Deadlock,
+            Event::Waiting,
+        ];
+        all.into_iter().find(|event| event.word() == word)
+    }
+}
+
+/// How a `run` ended its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub event: Event,
+    /// CMD's exit status, or the signal that ended it; neither where it was not started.
+    pub status: Option<u8>,
+    pub signal: Option<i32>,
+    /// A word for why it was not CMD that ended by itself.
+    pub reason: Option<&'static str>,
+    /// Who took the lease away.
+    pub by: Option<String>,
+}
+
+impl Ending {
+    /// That of a CMD that never ran.
+    pub fn not_started(status: Option<u8>) -> Self {
+        Self {
+            event: Event::Released,
+            status,
+            signal: None,
+            reason: Some("not-started"),
+            by: None,
+        }
+    }
+}
+
+/// What the log tells of one request: it has what went before, too, so that a lease costs one entry, at its end.
+/// Moments are milliseconds of the wall clock since 1970.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// When this came to be known.
+    pub at: i64,
+    pub event: Event,
+    pub names: Vec<LockName>,
+    pub mode: Mode,
+    pub slot: Option<u32>,
+    pub fence: Option<i64>,
+    pub requested_at: i64,
+    pub granted_at: Option<i64>,
+    /// When the lease or the wait was over; none while it lasts, or when nobody saw its end.
+    pub ended_at: Option<i64>,
+    pub status: Option<u8>,
+    pub signal: Option<i32>,
+    pub reason: Option<String>,
+    /// Who took it away, or was in the way.
+    pub by: Option<String>,
+    pub holder: Holder,
 }

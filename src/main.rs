@@ -7,6 +7,7 @@ mod cmd;
 mod duration;
 mod exit;
 mod guard;
+mod history;
 mod holder;
 mod line;
 mod lock;
@@ -14,6 +15,7 @@ mod output;
 mod signals;
 mod standing;
 mod store;
+mod timeline;
 mod wait;
 
 use std::process::ExitCode;

@@ -49,7 +49,36 @@ pub fn print_all(text: &str) -> io::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&format!("{value}\n"))
+    print(&json_line(value))
+}
+
+/// One JSON object on a line, in which nothing commands a terminal either: JSON itself wants only half of that escaped.
+pub fn json_line(value: &Value) -> String {
+    let text = value.to_string();
+    let mut line = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        if is_harmful(c) {
+            // They stand in strings alone, and each is one unit of UTF-16.
+            let _ = write!(line, "\\u{:04x}", u32::from(c));
+        } else {
+            line.push(c);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// As [`print()`], which tells whether anybody still reads.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_to_reader(text: &str) -> anyhow::Result<bool> {
+    match print_all(text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        other => other
+            .map(|()| true)
+            .context("cannot write to standard output"),
+    }
 }
 
 /// What the parser has to say: help and version on stdout, a mistake as one line on stderr.
@@ -137,12 +166,14 @@ fn lower_first(text: &str) -> String {
     }
 }
 
+/// Whether a character could command a terminal, or turn its line around.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// The text with whatever could command a terminal, or turn its line around, written as an escape.
 pub fn printable(text: &str) -> String {
-    let is_harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     text.chars()
         .fold(String::with_capacity(text.len()), |mut out, c| {
             if is_harmful(c) {
@@ -189,6 +220,9 @@ pub fn busy(asked: &[LockName], held: &Held) -> String {
     );
     if let Some(note) = &held.holder.note {
         let _ = write!(line, ": {note}");
+    }
+    if let Some(url) = &held.holder.url {
+        let _ = write!(line, ", {url}");
     }
     line
 }
@@ -256,11 +290,12 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "command": holder.map(|holder| &holder.command),
         "directory": holder.map(|holder| &holder.directory),
         "note": holder.and_then(|holder| holder.note.as_ref()),
+        "url": holder.and_then(|holder| holder.url.as_ref()),
     })
 }
 
 /// A mode's word, and its number of slots.
-fn mode(mode: Mode) -> (&'static str, Option<u32>) {
+pub fn mode(mode: Mode) -> (&'static str, Option<u32>) {
     match mode {
         Mode::Exclusive => ("exclusive", None),
         Mode::Shared => ("shared", None),

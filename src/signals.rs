@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -73,6 +74,16 @@ const NAMES: [(&str, c_int); 31] = [
     ("PWR", libc::SIGPWR),
     ("SYS", libc::SIGSYS),
 ];
+
+/// Its name without `SIG`, or the number of one that has none.
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(_, number)| *number == self.0) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
 
 impl FromStr for Signal {
     type Err = String;

@@ -7,6 +7,7 @@ mod contenders;
 mod etcd;
 mod figures;
 mod hand_off;
+mod history;
 mod leases;
 mod locks;
 mod machine;
@@ -32,7 +33,7 @@ struct Part {
     measure: fn(&TempDir) -> Result<Vec<Row>>,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     Part {
         name: "uncontended",
         measure: uncontended::measure,
@@ -60,6 +61,10 @@ const PARTS: [Part; 8] = [
     Part {
         name: "leases",
         measure: leases::measure,
+    },
+    Part {
+        name: "log",
+        measure: history::measure,
     },
     Part {
         name: "etcd",

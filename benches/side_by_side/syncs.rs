@@ -13,8 +13,10 @@ use crate::processes::{output, time, version};
 /// Enough for the log of the database to grow over what is let stand, more than once.
 const RUNS: usize = 50;
 
-/// Its full path, so that it is executed at the first try.
-const COMMAND: &str = "/bin/true";
+/// Its full path, so that it is executed at the first try. It takes a moment: strace makes all else so slow that what is
+/// done while CMD runs would end after a shorter one.
+const COMMAND: &str = "/bin/sleep";
+const MOMENT: &str = "0.1";
 
 const SYNCS: [&str; 6] = [
     "fsync",
@@ -43,9 +45,9 @@ pub fn measure(directory: &TempDir) -> Result<Vec<Row>> {
         )]);
     }
     let mut flock = Flock::new(directory.path()).command();
-    flock.arg(COMMAND);
+    flock.args([COMMAND, MOMENT]);
     let mut tenure = Tenure::new(directory.path()).tenure();
-    tenure.args(["run", NAME, "--", COMMAND]);
+    tenure.args(["run", NAME, "--", COMMAND, MOMENT]);
     // The first run makes the database, with as many as that takes.
     time(&mut tenure)?;
     let trace = directory.path().join("trace");

@@ -68,7 +68,7 @@ fn exits_of(verb: &str) -> Vec<Exit> {
     let may_be = |exit: &Exit| match exit {
         Exit::Done | Exit::Usage | Exit::Store => true,
         Exit::Busy(_) | Exit::Deadlock => verb == "acquire",
-        Exit::NotHeld => verb != "acquire",
+        Exit::NotHeld => !matches!(verb, "acquire" | "log"),
         Exit::Signal(_) => matches!(verb, "acquire" | "release"),
         _ => false,
     };
@@ -88,6 +88,7 @@ fn text_of(verb: &str) -> &'static str {
         "extend" => include_str!("pages/extend.txt"),
         "run" => include_str!("pages/run.txt"),
         "status" => include_str!("pages/status.txt"),
+        "log" => include_str!("pages/log.txt"),
         other => panic!("{other} has no text in src/cli/pages/"),
     }
 }

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod extend;
+mod log;
 mod names;
 mod release;
 mod run;
@@ -27,6 +28,7 @@ pub fn dispatch(cli: &Cli) -> Result<Exit> {
         Verb::Extend(args) => extend::run(args, &cli.common),
         Verb::Run(args) => run::run(args, &cli.common),
         Verb::Status(args) => status::run(args, &cli.common),
+        Verb::Log(args) => log::run(args, &cli.common),
         Verb::Names => Ok(names::run(&cli.common)),
     }
 }

@@ -12,7 +12,7 @@ use crate::cli::{Common, Run};
 use crate::duration::show;
 use crate::exit::{Exit, Usage};
 use crate::holder;
-use crate::lock::{Lease, LockName};
+use crate::lock::{Ending, Event, Lease, LockName, Request};
 use crate::output;
 use crate::signals::{self, Inherited, Origin, Received, Signal, Signals};
 use crate::store::sqlite::{Durability, Purpose};
@@ -67,17 +67,17 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         Taken::Granted(lease) => lease,
         Taken::Not(exit, _) => return Ok(exit),
     };
-    let exit = match pending_end(&signals) {
-        Some(signal) => Exit::Signal(signal),
+    let (exit, ending) = match pending_end(&signals) {
+        Some(signal) => (Exit::Signal(signal), Ending::not_started(None)),
         None => match spawn(args, &store, &lease, signals.inherited()) {
             Ok(child) => {
                 Supervision::begin(args, common, child, &mut store, &lease, &signals, asked)
                     .until_end()
             }
-            Err(exit) => exit,
+            Err(exit) => (exit, Ending::not_started(Some(exit.code()))),
         },
     };
-    release(&mut store, &lease);
+    release(&mut store, &request, &lease, &ending);
     // Nothing of it is left to do that the end of the process does not do sooner.
     std::mem::forget(store);
     Ok(exit)
@@ -138,8 +138,8 @@ fn cannot_start(command: &OsString, error: SpawnError) -> Exit {
     exit
 }
 
-fn release(store: &mut dyn Store, lease: &Lease) {
-    if let Err(error) = store.give_back(lease) {
+fn release(store: &mut dyn Store, request: &Request, lease: &Lease, ending: &Ending) {
+    if let Err(error) = store.give_back(request, lease, ending) {
         let names = output::list(&lease.names);
         output::say(&format!(
             "{}; {names} {} free all the same",
@@ -150,9 +150,11 @@ fn release(store: &mut dyn Store, lease: &Lease) {
 }
 
 /// Why CMD is being stopped.
+#[derive(Clone)]
 enum Reason {
     TimedOut,
-    Lost,
+    /// The word for it in the log, and who did it.
+    Lost(&'static str, Option<String>),
 }
 
 struct Stop {
@@ -215,7 +217,33 @@ impl<'a> Supervision<'a> {
     }
 
     /// Returns when CMD has ended, and where it had to be stopped, when its whole tree has.
-    fn until_end(mut self) -> Exit {
+    fn until_end(mut self) -> (Exit, Ending) {
+        let exit = self.exit();
+        (exit, self.ending())
+    }
+
+    /// What the log is to tell.
+    fn ending(&self) -> Ending {
+        let (event, reason, by) = match self.stop.as_ref().map(|stop| stop.reason.clone()) {
+            None => (Event::Released, None, None),
+            Some(Reason::TimedOut) => (Event::Released, Some("max-time"), None),
+            Some(Reason::Lost(why, by)) => (Event::Lost, Some(why), by),
+        };
+        let (status, signal) = match self.child.status() {
+            None => (None, None),
+            Some(Status::Exited(code)) => (Some(code), None),
+            Some(Status::Killed(signal)) => (None, Some(signal.number())),
+        };
+        Ending {
+            event,
+            status,
+            signal,
+            reason,
+            by,
+        }
+    }
+
+    fn exit(&mut self) -> Exit {
         let mut backlog = if self.store.foresee_end(self.lease) {
             Backlog::Much
         } else {
@@ -306,7 +334,7 @@ impl<'a> Supervision<'a> {
         if matches!(
             self.stop,
             Some(Stop {
-                reason: Reason::Lost,
+                reason: Reason::Lost(..),
                 ..
             })
         ) {
@@ -317,13 +345,17 @@ impl<'a> Supervision<'a> {
             self.next_look = now + LOOK;
             match self.store.look(self.lease) {
                 Ok(Look::Held) => {}
-                Ok(Look::Gone) => return self.lose("its lease is gone from the database"),
-                Ok(Look::Revoked(by)) => return self.lose(&format!("taken away by {by}")),
+                Ok(Look::Gone) => return self.lose_what_is_gone(),
+                Ok(Look::Revoked(by)) => {
+                    let why = format!("taken away by {by}");
+                    return self.lose(&why, Reason::Lost("forced", Some(by)));
+                }
                 Ok(Look::Moved) => {
-                    return self.lose(&format!(
+                    let why = format!(
                         "{} or a side file of it was deleted or replaced",
                         self.store.location()
-                    ));
+                    );
+                    return self.lose(&why, Reason::Lost("moved", None));
                 }
                 // Often nothing but somebody who has the file for himself; what lasts is told by the renewal.
                 Err(error) => explain(self.common, || output::chain(&error)),
@@ -337,14 +369,17 @@ impl<'a> Supervision<'a> {
                     self.retry = RETRY;
                     self.plan_renewal();
                 }
-                Ok(None) => return self.lose("its lease is gone from the database"),
+                Ok(None) => return self.lose_what_is_gone(),
                 Err(error) => self.renewal_failed(&error),
             }
         }
         if !self.store.vouches()
             && Instant::now() + self.args.kill_after + MARGIN >= self.good_until
         {
-            self.lose("its lease could not be renewed in time");
+            self.lose(
+                "its lease could not be renewed in time",
+                Reason::Lost("not-renewed", None),
+            );
         }
     }
 
@@ -375,12 +410,19 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    fn lose(&mut self, why: &str) {
+    fn lose_what_is_gone(&mut self) {
+        self.lose(
+            "its lease is gone from the database",
+            Reason::Lost("gone", None),
+        );
+    }
+
+    fn lose(&mut self, why: &str, reason: Reason) {
         output::say(&format!(
             "lost {}: {why}; stopping the command",
             output::list(&self.lease.names)
         ));
-        self.begin_stop(self.args.on_lost, Reason::Lost);
+        self.begin_stop(self.args.on_lost, reason);
     }
 
     fn begin_stop(&mut self, signal: Signal, reason: Reason) {
@@ -398,7 +440,7 @@ impl<'a> Supervision<'a> {
         let stop = self.stop.as_ref()?;
         let exit = match stop.reason {
             Reason::TimedOut => Exit::TimedOut,
-            Reason::Lost => Exit::NotHeld,
+            Reason::Lost(..) => Exit::NotHeld,
         };
         if self.child.has_ended() && self.child.tree_is_gone() {
             return Some(exit);

@@ -1,6 +1,6 @@
 //! Taking locks, for `acquire` and `run`: one try, or with `--wait` a stay in the line.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 
@@ -8,7 +8,8 @@ use super::explain;
 use crate::cli::{Common, Taking};
 use crate::duration::{Patience, show};
 use crate::exit::{Exit, Usage};
-use crate::lock::{Held, Lease, Request};
+use crate::holder;
+use crate::lock::{Event, Held, Lease, Request};
 use crate::output;
 use crate::signals::{self, Signal, Signals};
 use crate::store::{Answer, Keeping, Obstacle, Store};
@@ -40,6 +41,7 @@ pub fn take(
     common: &Common,
 ) -> Result<Taken> {
     let began = Instant::now();
+    let asked_at = SystemTime::now();
     let patience = how.patience();
     let deadline = match patience {
         Patience::None => Some(began),
@@ -63,6 +65,7 @@ pub fn take(
             Answer::OtherSlots(slots) => return Err(other_slots(request, slots)),
             Answer::Deadlock(circle) => {
                 output::say(&output::deadlock(&request.names, &circle));
+                store.refused(request, asked_at, Event::Deadlock, &circle);
                 return Ok(Taken::Not(Exit::Deadlock, circle));
             }
             Answer::Waiting(obstacle, others) => {
@@ -106,6 +109,13 @@ pub fn take(
         if !common.quiet {
             say_busy(store, request, &others, patience);
         }
+        if let Some(held) = others.first() {
+            let holder = &held.holder;
+            explain(common, || {
+                format!("{} runs in {}", holder::show(holder), holder.directory)
+            });
+        }
+        store.refused(request, asked_at, Event::Busy, &others);
         return Ok(Taken::Not(Exit::Busy(how.conflict_exit_code), others));
     }
 }

@@ -8,11 +8,11 @@ pub mod sqlite;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 
-use crate::lock::{Held, Lease, LockName, Request, Token};
+use crate::lock::{Ending, Entry, Event, Held, Lease, LockName, Request, Token};
 
 /// What came of a request for locks.
 pub enum Answer {
@@ -84,6 +84,30 @@ pub enum Backlog {
     Some,
     /// So much that somebody has to do it, even if others wait for his lock.
     Much,
+}
+
+/// What is asked of the log.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// Of these locks, or of all.
+    pub names: Vec<LockName>,
+    /// Not older than this: milliseconds since 1970.
+    pub since: Option<i64>,
+    /// Only the newest, as many as that.
+    pub most: Option<usize>,
+    /// Only those that were written after this one.
+    pub after: Option<i64>,
+}
+
+/// What the log has, as of one moment.
+#[derive(Debug, Default)]
+pub struct History {
+    /// In the order in which they were written.
+    pub written: Vec<Entry>,
+    /// What will be written, had anybody come by, of the leases that are over; and those that live, and those who wait.
+    pub present: Vec<Entry>,
+    /// The last entry that was written, of whatever lock.
+    pub last: i64,
 }
 
 pub trait Store {
@@ -194,11 +218,33 @@ pub trait Store {
     /// It was not renewed; trying again may help.
     fn renew(&mut self, lease: &Lease) -> Result<Option<Instant>>;
 
-    /// Ends a supervised lease, both in the store and with the kernel. False when it was gone already.
+    /// Ends a supervised lease, both in the store and with the kernel, and writes down how. False when it was gone
+    /// already.
     ///
     /// # Errors
     /// The store could not be told. The kernel's word has ended all the same: the locks are free where it counts.
-    fn give_back(&mut self, lease: &Lease) -> Result<bool>;
+    fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool>;
+
+    /// Writes down that a request was refused, since when it was asked and because of whom. Its failure changes
+    /// nothing and is not told.
+    fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]);
+
+    /// What happened.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn history(&self, query: &Query) -> Result<History>;
+
+    /// Looks whether the store is still the one that was opened, and sees from now on what others have written since:
+    /// for who looks on for a long time.
+    ///
+    /// # Errors
+    /// It is not, or cannot be used any more.
+    fn refresh(&mut self) -> Result<()>;
+
+    /// By how much the local time at a moment is ahead of UTC; both in milliseconds. The time zone is that of the
+    /// caller's environment.
+    fn local_offset(&self, at: i64) -> i64;
 
     /// Gets ready for [`Store::give_back`], ahead of the moment at which others wait for it. True when somebody does
     /// already.

@@ -19,8 +19,9 @@ fn texts() -> Vec<(String, String)> {
     texts.collect()
 }
 
-/// The indented blocks of a text.
+/// The indented blocks of a text's examples.
 fn examples(text: &str) -> Vec<String> {
+    let (_, text) = text.split_once("# EXAMPLES\n").expect("examples");
     let blocks = text.split("\n\n").filter(|block| block.starts_with("    "));
     let plain = |block: &str| {
         let lines = block.lines().map(|line| line.get(4..).unwrap_or_default());

@@ -27,7 +27,7 @@ use crate::wait;
 const APPLICATION_ID: u32 = 0x7465_6e75;
 
 /// The layout that this program writes: `user_version` in the file's header.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -566,7 +566,8 @@ fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     )?;
     connection.pragma_update(None, "page_size", i64::try_from(PAGE_BYTES)?)?;
     connection.execute_batch("pragma journal_mode = wal; pragma synchronous = full;")?;
-    connection.execute_batch(&format!("begin immediate; {SCHEMA} pragma application_id = {APPLICATION_ID}; pragma user_version = {LAYOUT};"))?;
+    let schema = bare(SCHEMA);
+    connection.execute_batch(&format!("begin immediate; {schema} pragma application_id = {APPLICATION_ID}; pragma user_version = {LAYOUT};"))?;
     // A counter that starts at the time of day goes on growing when the file is deleted and made anew.
     connection.execute(
         "insert into store (singleton, serial, boot_id) values (1, ?1, ?2)",
@@ -576,6 +577,13 @@ fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     connection.close().map_err(|(_, error)| error)?;
     File::open(temporary)?.sync_all()?;
     Ok(())
+}
+
+/// The schema without what only its readers need: whoever opens the database reads and parses all of it.
+fn bare(schema: &str) -> String {
+    let lines = schema.lines().map(str::trim_start);
+    let lines: Vec<&str> = lines.filter(|line| !line.starts_with("--")).collect();
+    lines.join("\n")
 }
 
 /// Gives the new database its name, whole or not at all.

@@ -1,12 +1,13 @@
 //! The store in a SQLite file: opening it, the one way to write, and the statements.
 //!
 //! `file` owns the database as a file, `connection` opens it, `ticket` has the rows and their statements, `circle`
-//! finds waits that would not end, `blocker` tells who keeps the database locked, `schema.sql` is the layout.
+//! finds waits that would not end, `history` has the log, `blocker` tells who keeps the database locked, `schema.sql` is the layout.
 
 mod blocker;
 mod circle;
 mod connection;
 mod file;
+mod history;
 mod ticket;
 
 use std::collections::HashMap;
@@ -26,11 +27,13 @@ pub use self::connection::Durability;
 use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
 use self::ticket::{Found, Grant, Rules, Ticket};
-use super::{Answer, Backlog, Keeping, Look, Obstacle, Shown, Store};
+use super::{Answer, Backlog, History, Keeping, Look, Obstacle, Query, Shown, Store};
 use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
 use crate::guard::{self, Guard, Hold};
-use crate::lock::{GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token};
+use crate::lock::{
+    Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
+};
 use crate::signals::NoStops;
 use crate::wait;
 
@@ -43,6 +46,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one does that has something else to watch meanwhile, and will try again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
+
+/// How long one does that only wants something written down: the answer was given, and is not to be late for it.
+const NOTING: Duration = Duration::from_secs(1);
 
 /// How large the WAL may be, in frames, before it is written back: it would never shrink by itself, and the first to
 /// open the database reads all of it. To write it back takes milliseconds, which are too many between two jobs of a
@@ -400,11 +406,12 @@ impl SqliteStore {
         let from = Token::draw()?;
         self.write(SHORT_PATIENCE, |transaction, rules| {
             for ticket in ticket::some(transaction, &from, SWEEP)? {
-                if rules.standing(&ticket)?.is_over() {
-                    ticket::delete(transaction, &ticket)?;
+                let standing = rules.standing(&ticket)?;
+                if standing.is_over() {
+                    ticket::bury(transaction, rules, &ticket, standing)?;
                 }
             }
-            Ok(())
+            history::prune(transaction, rules.now.wall)
         })
     }
 
@@ -476,18 +483,33 @@ impl SqliteStore {
     }
 
     /// What follows from an entry that is committed.
-    fn settle(&mut self, entry: Entry, token: Token, keeping: Keeping) -> Answer {
+    fn settle(
+        &mut self,
+        entry: Entry,
+        request: &Request,
+        token: Token,
+        keeping: Keeping,
+    ) -> Result<Answer> {
         if !matches!(entry, Entry::Waiting(..)) {
             self.place = None;
         }
         if !matches!(entry, Entry::Waiting(..) | Entry::Granted(_)) {
             self.untie();
         }
-        match entry {
+        Ok(match entry {
             Entry::Granted(lease) => {
                 // Only now may whoever waits for this place wake, and find the grant.
                 match keeping {
-                    Keeping::Supervised => self.hold.iter().for_each(Hold::enter),
+                    Keeping::Supervised => {
+                        self.hold.iter().for_each(Hold::enter);
+                        if let Err(error) = self.hold.iter().try_for_each(Hold::lock_tree) {
+                            let ending = Ending::not_started(None);
+                            let _ = self.give_back(request, &lease, &ending);
+                            let guard = Guard::path_for(&self.path);
+                            let why = format!("cannot lock {}", guard.display());
+                            return Err(error).context(why);
+                        }
+                    }
                     Keeping::Bare | Keeping::Tied(_) => {
                         self.hold = None;
                         self.tie = None;
@@ -513,7 +535,7 @@ impl SqliteStore {
                 self.hold = None;
                 Answer::OtherSlots(slots)
             }
-        }
+        })
     }
 
     fn tie_to(&self, number: i32) -> Result<GuardMark> {
@@ -556,14 +578,14 @@ impl SqliteStore {
     /// in the old file, which nobody can ask any more.
     fn take_new_guard(&mut self, lease: &Lease) -> Result<()> {
         let guard = file::open_guard(&self.path)?;
-        let hold = guard.hold()?.without_tree();
+        // It is granted: nobody asks any more whether it stands in the line.
+        let hold = guard.hold(false)?.without_tree();
         let mark = hold.mark();
         self.write(SHORT_PATIENCE, |transaction, _| {
             let sql = "update ticket set guard_inode = ?1, supervisor_byte = ?2, waiting_byte = ?4, tree_byte = null where token = ?3";
             transaction.execute(sql, params![ticket::inode_to_sql(mark.inode), mark.supervisor, lease.token.as_bytes(), mark.waiting])?;
             Ok(())
         })?;
-        hold.enter();
         self.guard = Some(guard);
         self.hold = Some(hold);
         Ok(())
@@ -662,7 +684,9 @@ impl Store for SqliteStore {
             let mut is_stale = false;
             if needs_hold && self.hold.is_none() {
                 // From before the ticket is committed.
-                self.hold = match self.guard.as_ref().map(Guard::hold).transpose() {
+                let shares = request.mode != Mode::Exclusive;
+                let hold = self.guard.as_ref().map(|guard| guard.hold(shares));
+                self.hold = match hold.transpose() {
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => None,
                     other => other.with_context(|| {
                         format!("cannot lock {}", Guard::path_for(&self.path).display())
@@ -682,7 +706,7 @@ impl Store for SqliteStore {
                 self.enter(request, &token, mark, keeping, waits && self.vouches)?
             };
             if let Some(entry) = entry {
-                return Ok(self.settle(entry, token, keeping));
+                return self.settle(entry, request, token, keeping);
             }
             if Instant::now() > deadline {
                 let path = self.path.display();
@@ -867,11 +891,17 @@ impl Store for SqliteStore {
             for ticket in ticket::holding(transaction, names)? {
                 let standing = rules.standing(&ticket)?;
                 if standing.is_over() {
-                    ticket::delete(transaction, &ticket)?;
+                    ticket::bury(transaction, rules, &ticket, standing)?;
                 } else if fence.is_none_or(|fence| Some(fence) == ticket.fence) {
                     // There is nobody to tell but a `run`.
                     let has_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
-                    if at_once || !has_run || standing == Standing::Resting {
+                    let ends = at_once || !has_run || standing == Standing::Resting;
+                    let mut entry = ticket.as_entry(rules.now.wall, standing);
+                    entry.event = Event::Forced;
+                    entry.ended_at = ends.then_some(rules.now.wall);
+                    entry.by = Some(by.to_owned());
+                    history::write(transaction, &entry)?;
+                    if ends {
                         // Forced, it does not rest either.
                         ticket::delete(transaction, &ticket)?;
                     } else {
@@ -935,9 +965,9 @@ impl Store for SqliteStore {
         })
     }
 
-    fn give_back(&mut self, lease: &Lease) -> Result<bool> {
+    fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool> {
         let ended = self.write(PATIENCE, |transaction, rules| {
-            ticket::end_own(transaction, rules, lease)
+            ticket::end_own(transaction, rules, request, lease, ending)
         });
         if !file::is_in_place(&self.path, self.identity).is_ok_and(|is| is) {
             // Whoever waits for the bytes makes the lost files anew, and must not find the old index still in use.
@@ -946,6 +976,41 @@ impl Store for SqliteStore {
         // After the row is gone; and if it could not be deleted, the lock is free by this all the same.
         self.hold = None;
         ended
+    }
+
+    fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]) {
+        // No power failure is worth a wait for the disk here: nothing was changed.
+        let _ = set_durability(&self.connection, Durability::Process);
+        let _ = self.write(NOTING, |transaction, rules| {
+            let entry = history::of_refusal(request, asked_at, event, by, rules.now.wall);
+            history::write(transaction, &entry)
+        });
+        let _ = set_durability(&self.connection, self.durability());
+        self.tidy(Backlog::Some);
+    }
+
+    fn history(&self, query: &Query) -> Result<History> {
+        self.patience.set(PATIENCE);
+        let why = || format!("cannot read {}", self.path.display());
+        let transaction = self.connection.unchecked_transaction().with_context(why)?;
+        let rules = self.rules();
+        history::read(&transaction, &rules, query).with_context(why)
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        file::check_in_place(&self.path, self.identity)
+            .with_context(|| format!("cannot read {}", self.path.display()))?;
+        if self.connection.is_readonly("main")? {
+            // Where there was no WAL it took the file for one that nobody writes to.
+            self.connection = Connection::open_in_memory()?;
+            self.connection = connection::open(&self.path, false, &self.patience)
+                .with_context(|| format!("cannot open {}", self.path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn local_offset(&self, at: i64) -> i64 {
+        history::local_offset(&self.connection, at).unwrap_or(0)
     }
 
     fn foresee_end(&mut self, lease: &Lease) -> bool {

@@ -49,7 +49,8 @@ create table ticket (
   pid integer not null,
   command text not null,
   directory text not null,
-  note text
+  note text,
+  url text
 ) strict, without rowid;
 
 create index ticket_by_enclosing on ticket (enclosing) where enclosing is not null;
@@ -61,3 +62,31 @@ create table claim (
   token blob not null,
   primary key (name, ticket)
 ) strict, without rowid;
+
+-- What happened, the oldest first: one row for each lease at its end, and for each request that was refused. A table
+-- that only grows at its end costs one page a transaction, and an index would cost another. The columns that are
+-- searched stand first, and the moments are milliseconds since 1970.
+create table log (
+  id integer primary key,
+  at integer not null,
+  event text not null,
+  names text not null,
+  mode text not null,
+  slots integer,
+  slot integer,
+  fence integer,
+  requested_at integer not null,
+  granted_at integer,
+  ended_at integer,
+  status integer,
+  signal integer,
+  reason text,
+  by text,
+  uid integer not null,
+  host text not null,
+  pid integer not null,
+  command text not null,
+  directory text not null,
+  note text,
+  url text
+) strict;

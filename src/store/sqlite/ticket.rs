@@ -6,12 +6,14 @@ use std::collections::HashMap;
 use anyhow::{Context, Result};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params};
 
+use super::history;
 use crate::clock::{Clock, Now};
 use crate::duration::{from_millis, millis};
 use crate::guard::Guard;
 use crate::line::{self, Way};
 use crate::lock::{
-    Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Request, Standing, Terms, Token,
+    Ending, Entry, Event, Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Request,
+    Standing, Terms, Token,
 };
 use crate::standing::{standing, stands_in_line};
 use crate::store::Obstacle;
@@ -61,6 +63,7 @@ pub struct Ticket {
     pub fence: Option<i64>,
     pub ttl: i64,
     pub since: i64,
+    pub requested_at: i64,
     pub terms: Terms,
     pub revoked: bool,
     pub enclosing: Option<Token>,
@@ -73,7 +76,7 @@ macro_rules! columns {
         "ticket.id, state = 'held', mode, slots, slot, fence, ttl, coalesce(granted_at, requested_at),
          boot_id, expires_boot, coalesce(expires_wall, 0), earliest_end_boot, earliest_end_wall,
          guard_inode, waiting_byte, supervisor_byte, tree_byte, revoked_by is not null, enclosing,
-         uid, host, pid, command, directory, note, ticket.token, names"
+         uid, host, pid, command, directory, note, ticket.token, names, url, requested_at"
     };
 }
 
@@ -92,15 +95,12 @@ impl Ticket {
             token: Token::from_bytes(row.get(25)?),
             names: names_from_sql(&row.get::<_, String>(26)?),
             is_held: row.get(1)?,
-            mode: match (mode.as_str(), slots) {
-                ("shared", _) => Mode::Shared,
-                ("slots", Some(slots)) => Mode::Slots(slots),
-                _ => Mode::Exclusive,
-            },
+            mode: mode_from_sql(&mode, slots),
             slot: row.get(4)?,
             fence: row.get(5)?,
             ttl: row.get(6)?,
             since: row.get(7)?,
+            requested_at: row.get(28)?,
             terms: Terms {
                 earliest_end: match earliest_end {
                     Some(wall) => Some(Expiry {
@@ -131,6 +131,7 @@ impl Ticket {
                 command: row.get(22)?,
                 directory: row.get(23)?,
                 note: row.get(24)?,
+                url: row.get(27)?,
             },
         })
     }
@@ -172,14 +173,31 @@ pub fn inode_to_sql(inode: u64) -> i64 {
     inode.cast_signed()
 }
 
+/// A mode's word, and its number of slots.
+pub fn mode_to_sql(mode: Mode) -> (&'static str, Option<u32>) {
+    match mode {
+        Mode::Exclusive => ("exclusive", None),
+        Mode::Shared => ("shared", None),
+        Mode::Slots(slots) => ("slots", Some(slots)),
+    }
+}
+
+pub fn mode_from_sql(mode: &str, slots: Option<u32>) -> Mode {
+    match (mode, slots) {
+        ("shared", _) => Mode::Shared,
+        ("slots", Some(slots)) => Mode::Slots(slots),
+        _ => Mode::Exclusive,
+    }
+}
+
 /// One a line, since no name has a control character.
-fn names_to_sql(names: &[LockName]) -> String {
+pub fn names_to_sql(names: &[LockName]) -> String {
     let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
     names.join("\n")
 }
 
 /// What somebody wrote there by hand and is no name is left out.
-fn names_from_sql(text: &str) -> Vec<LockName> {
+pub fn names_from_sql(text: &str) -> Vec<LockName> {
     text.lines().filter_map(|name| name.parse().ok()).collect()
 }
 
@@ -207,7 +225,8 @@ pub fn begin_boot(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<()
     transaction.execute(
         &format!(
             "update ticket set boot_id = :boot,
-               expires_boot = :now + {expires}, expires_wall = :wall + {expires},
+               expires_boot = :now + {expires},
+               expires_wall = iif(expires_wall = {ENDED}, {ENDED}, :wall + {expires}),
                earliest_end_boot = :now + {earliest}, earliest_end_wall = :wall + {earliest}
              where boot_id is not :boot and expires_boot is not null"
         ),
@@ -243,6 +262,25 @@ pub fn all_held(transaction: &Transaction<'_>) -> Result<Vec<Ticket>> {
         .collect::<rusqlite::Result<_>>()?)
 }
 
+/// Every ticket, held or waiting, in the order of the line.
+pub fn all(transaction: &Transaction<'_>) -> Result<Vec<Ticket>> {
+    let mut statement =
+        transaction.prepare(concat!("select ", columns!(), " from ticket order by id"))?;
+    let tickets = statement.query_map([], Ticket::from_row)?;
+    Ok(tickets.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The tickets that hold or ask for any of these locks, each once, in the order of the line.
+pub fn claiming(transaction: &Transaction<'_>, names: &[LockName]) -> Result<Vec<Ticket>> {
+    let mut tickets: Vec<Ticket> = Vec::new();
+    for name in names {
+        tickets.extend(line_of(transaction, name)?);
+    }
+    tickets.sort_by_key(|ticket| ticket.id);
+    tickets.dedup_by_key(|ticket| ticket.id);
+    Ok(tickets)
+}
+
 /// How many tickets stand in the line for each lock.
 pub fn waiting(
     transaction: &Transaction<'_>,
@@ -263,6 +301,47 @@ pub fn waiting(
         }
     }
     Ok(counts)
+}
+
+/// In the place of the moment at which a lease expires that was given back, and rests.
+const ENDED: i64 = 0;
+
+impl Ticket {
+    /// Whether it was given back, and only rests until its `--at-least` has passed.
+    pub fn was_given_back(&self) -> bool {
+        self.is_held && self.terms.mark.is_none() && self.terms.expiry.wall == ENDED
+    }
+
+    /// What the log has to tell of it, as it stands.
+    pub fn as_entry(&self, now: i64, standing: Standing) -> Entry {
+        let is_tied = self.terms.mark.is_some_and(|mark| mark.is_tied());
+        let rested = self.terms.earliest_end.as_ref().map(|end| end.wall);
+        let time = rested.unwrap_or(0).max(self.terms.expiry.wall);
+        let (event, ended_at, reason) = match standing {
+            Standing::Expired => (Event::Expired, Some(now.min(time)), None),
+            // Whoever closes the descriptor gives it back; nobody saw when.
+            Standing::Crashed if is_tied => (Event::Released, None, Some("closed")),
+            Standing::Crashed => (Event::Crashed, None, None),
+            Standing::Waiting => (Event::Waiting, None, None),
+            _ => (Event::Granted, None, None),
+        };
+        Entry {
+            at: now,
+            event,
+            names: self.names.clone(),
+            mode: self.mode,
+            slot: self.slot,
+            fence: self.fence,
+            requested_at: self.requested_at,
+            granted_at: self.is_held.then_some(self.since),
+            ended_at,
+            status: None,
+            signal: None,
+            reason: reason.map(str::to_owned),
+            by: None,
+            holder: self.holder.clone(),
+        }
+    }
 }
 
 /// At most `most` tickets, from a token on and then around from the first.
@@ -328,8 +407,31 @@ fn delete_claims(transaction: &Transaction<'_>, names: &[LockName], id: i64) -> 
     Ok(())
 }
 
-/// Ends a held ticket, whoever's it is: deletes it, or leaves it to rest until its `--at-least` has passed.
+/// Removes a ticket that is over, and writes down how it ended.
+pub fn bury(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    ticket: &Ticket,
+    standing: Standing,
+) -> Result<()> {
+    delete(transaction, ticket)?;
+    if ticket.was_given_back() {
+        return Ok(());
+    }
+    history::write(transaction, &ticket.as_entry(rules.now.wall, standing))
+}
+
+/// Ends a held ticket that its holder gives back, and writes it down.
 pub fn end(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket) -> Result<()> {
+    end_or_rest(transaction, rules, ticket)?;
+    let mut entry = ticket.as_entry(rules.now.wall, Standing::Leased);
+    entry.event = Event::Released;
+    entry.ended_at = Some(rules.now.wall);
+    history::write(transaction, &entry)
+}
+
+/// Ends a held ticket, whoever's it is: deletes it, or leaves it to rest until its `--at-least` has passed.
+fn end_or_rest(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket) -> Result<()> {
     let is_early = |end: &Expiry| rules.clock.remaining(end, rules.now) > 0;
     // Who forces a release means to have the lock.
     let rests = !ticket.revoked && ticket.terms.earliest_end.as_ref().is_some_and(is_early);
@@ -340,11 +442,11 @@ pub fn end(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket) ->
     let token = Token::draw()?;
     transaction
         .prepare_cached(
-            "update ticket set token = ?2, expires_boot = 0, expires_wall = 0,
+            "update ticket set token = ?2, expires_boot = 0, expires_wall = ?3,
                guard_inode = null, waiting_byte = null, supervisor_byte = null, tree_byte = null
              where token = ?1",
         )?
-        .execute(params![ticket.token.as_bytes(), token.as_bytes()])?;
+        .execute(params![ticket.token.as_bytes(), token.as_bytes(), ENDED])?;
     let mut claim = transaction
         .prepare_cached("update claim set token = ?3 where name = ?1 and ticket = ?2")?;
     for name in &ticket.names {
@@ -355,7 +457,23 @@ pub fn end(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket) ->
 
 /// Ends a lease of this process's own; false when it was gone already. What a `run` does at its end, and so without a
 /// question before the answer: nearly every lease may end whenever it likes.
-pub fn end_own(transaction: &Transaction<'_>, rules: &Rules<'_>, lease: &Lease) -> Result<bool> {
+pub fn end_own(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    request: &Request,
+    lease: &Lease,
+    ending: &Ending,
+) -> Result<bool> {
+    let was_held = delete_own(transaction, rules, lease)?;
+    let now = rules.now.wall;
+    history::write(
+        transaction,
+        &history::of_own(request, lease, ending, now, was_held),
+    )?;
+    Ok(was_held)
+}
+
+fn delete_own(transaction: &Transaction<'_>, rules: &Rules<'_>, lease: &Lease) -> Result<bool> {
     let ended = transaction
         .prepare_cached(END_OWN)?
         .execute([lease.token.as_bytes()])?;
@@ -366,7 +484,7 @@ pub fn end_own(transaction: &Transaction<'_>, rules: &Rules<'_>, lease: &Lease) 
     let Some(ticket) = by_token(transaction, &lease.token)? else {
         return Ok(false);
     };
-    end(transaction, rules, &ticket)?;
+    end_or_rest(transaction, rules, &ticket)?;
     Ok(true)
 }
 
@@ -376,7 +494,7 @@ const DELETE_CLAIM: &str = "delete from claim where name = ?1 and ticket = ?2";
 
 /// Parses the statements of [`end_own`] ahead of the moment at which somebody waits for them.
 pub fn prepare_end(connection: &Connection) -> rusqlite::Result<()> {
-    for sql in [END_OWN, DELETE_CLAIM] {
+    for sql in [END_OWN, DELETE_CLAIM, history::INSERT] {
         connection.prepare_cached(sql)?;
     }
     Ok(())
@@ -466,7 +584,7 @@ pub fn look_ahead(
                 });
                 match found {
                     Ok((ticket, standing)) if standing.is_over() => {
-                        dead.push(ticket);
+                        dead.push((ticket, standing));
                         None
                     }
                     Ok((ticket, standing)) => {
@@ -486,8 +604,8 @@ pub fn look_ahead(
             }
             way
         };
-        for ticket in dead {
-            delete(transaction, &ticket)?;
+        for (ticket, standing) in dead {
+            bury(transaction, rules, &ticket, standing)?;
         }
         match way {
             Way::Free => {}
@@ -714,6 +832,11 @@ pub fn enqueue(
     Ok(id)
 }
 
+/// Of all columns in the order of the table, and nobody has revoked it: to look up their names would take longer than all
+/// else that is done for the row.
+const INSERT: &str =
+    "insert into ticket values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,null,?,?,?,?,?,?,?,?)";
+
 /// What a grant adds to a ticket.
 struct Granted {
     fence: i64,
@@ -731,50 +854,40 @@ fn insert(
     mark: Option<GuardMark>,
     granted: Option<&Granted>,
 ) -> Result<()> {
-    let (mode, slots) = match request.mode {
-        Mode::Exclusive => ("exclusive", None),
-        Mode::Shared => ("shared", None),
-        Mode::Slots(slots) => ("slots", Some(slots)),
-    };
+    let (mode, slots) = mode_to_sql(request.mode);
     let holder = &request.holder;
     let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
-    transaction
-        .prepare_cached(
-            "insert into ticket (token, id, names, state, mode, slots, slot, fence, ttl, at_least, boot_id, requested_at,
-               granted_at, expires_boot, expires_wall, earliest_end_boot, earliest_end_wall,
-               guard_inode, waiting_byte, supervisor_byte, tree_byte, enclosing, uid, host, pid, command, directory, note)
-             values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        )?
-        .execute(params![
-            token.as_bytes(),
-            id,
-            names_to_sql(&request.names),
-            if granted.is_some() { "held" } else { "waiting" },
-            mode,
-            slots,
-            granted.and_then(|granted| granted.slot),
-            granted.map(|granted| granted.fence),
-            millis(request.ttl),
-            millis(request.at_least),
-            granted.and_then(|granted| granted.expiry.boot_id.as_ref()),
-            rules.now.wall,
-            granted.map(|_| rules.now.wall),
-            granted.and_then(|granted| granted.expiry.boot),
-            granted.map(|granted| granted.expiry.wall),
-            earliest_end.and_then(|end| end.boot),
-            earliest_end.map(|end| end.wall),
-            mark.map(|mark| inode_to_sql(mark.inode)),
-            mark.map(|mark| mark.waiting),
-            mark.map(|mark| mark.supervisor),
-            mark.and_then(|mark| mark.tree),
-            request.enclosing.as_ref().map(Token::as_bytes),
-            holder.uid,
-            holder.host,
-            holder.pid,
-            holder.command,
-            holder.directory,
-            holder.note,
-        ])?;
+    transaction.prepare_cached(INSERT)?.execute(params![
+        token.as_bytes(),
+        id,
+        names_to_sql(&request.names),
+        if granted.is_some() { "held" } else { "waiting" },
+        mode,
+        slots,
+        granted.and_then(|granted| granted.slot),
+        granted.map(|granted| granted.fence),
+        millis(request.ttl),
+        millis(request.at_least),
+        granted.and_then(|granted| granted.expiry.boot_id.as_ref()),
+        rules.now.wall,
+        granted.map(|_| rules.now.wall),
+        granted.and_then(|granted| granted.expiry.boot),
+        granted.map(|granted| granted.expiry.wall),
+        earliest_end.and_then(|end| end.boot),
+        earliest_end.map(|end| end.wall),
+        mark.map(|mark| inode_to_sql(mark.inode)),
+        mark.map(|mark| mark.waiting),
+        mark.map(|mark| mark.supervisor),
+        mark.and_then(|mark| mark.tree),
+        request.enclosing.as_ref().map(Token::as_bytes),
+        holder.uid,
+        holder.host,
+        holder.pid,
+        holder.command,
+        holder.directory,
+        holder.note,
+        holder.url,
+    ])?;
     let mut claim = transaction
         .prepare_cached("insert into claim (name, ticket, token) values (?1, ?2, ?3)")?;
     for name in &request.names {
@@ -807,6 +920,8 @@ pub fn grant(
         fence,
         ttl: request.ttl,
         slot: grant.slot,
+        requested_at: rules.now.wall,
+        granted_at: rules.now.wall,
     };
     if grant.place.is_none() {
         insert(
@@ -820,29 +935,39 @@ pub fn grant(
         )?;
         return Ok(Some(lease));
     }
-    let changed = transaction.prepare_cached(GRANT)?.execute(named_params! {
-        ":token": token.as_bytes(),
-        ":fence": fence,
-        ":slot": grant.slot,
-        ":now": rules.now.wall,
-        ":boot_id": granted.expiry.boot_id,
-        ":boot": granted.expiry.boot,
-        ":wall": granted.expiry.wall,
-        ":end_boot": granted.earliest_end.as_ref().and_then(|end| end.boot),
-        ":end_wall": granted.earliest_end.as_ref().map(|end| end.wall),
-        ":inode": grant.mark.map(|mark| inode_to_sql(mark.inode)),
-        ":waiting": grant.mark.map(|mark| mark.waiting),
-        ":supervisor": grant.mark.map(|mark| mark.supervisor),
-        ":tree": grant.mark.and_then(|mark| mark.tree),
-    })?;
-    Ok((changed == 1).then_some(lease))
+    let requested_at = transaction
+        .prepare_cached(GRANT)?
+        .query_row(
+            named_params! {
+                ":token": token.as_bytes(),
+                ":fence": fence,
+                ":slot": grant.slot,
+                ":now": rules.now.wall,
+                ":boot_id": granted.expiry.boot_id,
+                ":boot": granted.expiry.boot,
+                ":wall": granted.expiry.wall,
+                ":end_boot": granted.earliest_end.as_ref().and_then(|end| end.boot),
+                ":end_wall": granted.earliest_end.as_ref().map(|end| end.wall),
+                ":inode": grant.mark.map(|mark| inode_to_sql(mark.inode)),
+                ":waiting": grant.mark.map(|mark| mark.waiting),
+                ":supervisor": grant.mark.map(|mark| mark.supervisor),
+                ":tree": grant.mark.and_then(|mark| mark.tree),
+            },
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(requested_at.map(|requested_at| Lease {
+        requested_at,
+        ..lease
+    }))
 }
 
 const GRANT: &str =
     "update ticket set state = 'held', fence = :fence, slot = :slot, granted_at = :now, boot_id = :boot_id,
        expires_boot = :boot, expires_wall = :wall, earliest_end_boot = :end_boot, earliest_end_wall = :end_wall,
        guard_inode = :inode, waiting_byte = :waiting, supervisor_byte = :supervisor, tree_byte = :tree
-     where token = :token and state = 'waiting'";
+     where token = :token and state = 'waiting'
+     returning requested_at";
 
 /// How a request is granted.
 pub struct Grant {
