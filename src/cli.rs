@@ -29,7 +29,9 @@ use crate::store::sqlite;
     version = version(),
     propagate_version = true,
     args_override_self = true,
-    max_term_width = 100
+    max_term_width = 100,
+    after_long_help = "Exit status: 0 done, 64 usage error, 69 the database cannot be used, 75 busy (or what -E says), 76 not held, \
+        124 --max-time ran out, 126 and 127 CMD cannot be executed or was not found; else it is CMD's own."
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -138,7 +138,14 @@ fn for_page(arg: Arg) -> Arg {
         [] => String::new(),
         names => format!("\n\nThe same as {}.", names.join(" and ")),
     };
-    arg.long_help(format!("{help}.{}{also}", rest.unwrap_or_default()))
+    let environment = arg.get_env().map(|name| name.to_string_lossy());
+    let environment = environment.map_or_else(String::new, |name| {
+        format!("\n\n{name} in the environment stands for it.")
+    });
+    arg.long_help(format!(
+        "{help}.{}{also}{environment}",
+        rest.unwrap_or_default()
+    ))
 }
 
 fn page(command: &Command, all: &[String]) -> String {
@@ -156,7 +163,8 @@ fn page(command: &Command, all: &[String]) -> String {
         .split_once("\n\n")
         .map_or(about.as_str(), |(_, rest)| rest);
 
-    let mut page = section(&|out| man.render_title(out));
+    // An empty date has to be written as one, or what comes after it is taken for it.
+    let mut page = section(&|out| man.render_title(out)).replace(" 1  \"", " 1 \"\" \"");
     // No hyphenation and a ragged margin: names such as TENURE_FENCE stay whole.
     page += ".nh\n.ad l\n";
     page += &section(&|out| man.render_name_section(out));
@@ -180,7 +188,22 @@ fn page(command: &Command, all: &[String]) -> String {
         others.concat()
     );
     page += &to_roff(&rest);
-    page
+    without_idle_requests(&page)
+}
+
+/// A heading ends the paragraph before it, and begins one.
+fn without_idle_requests(page: &str) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    for line in page.lines().map(str::trim_end) {
+        let before = lines.last().copied().unwrap_or_default();
+        if line.starts_with(".SH") && before == ".br" {
+            lines.pop();
+        }
+        if !(line == ".PP" && before.starts_with(".SH")) {
+            lines.push(line);
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// The usage that `--help` shows, a line each way to call the command: `clap_mangen`'s own drops the values' names.

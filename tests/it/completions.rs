@@ -1,7 +1,6 @@
 //! The completions in their own shells, each on a pseudo-terminal: what is typed, with Tab, is what the program is given.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -154,14 +153,8 @@ fn sandbox() -> Sandbox {
     let show = format!(
         "#!/bin/sh\ncase \" $* \" in *' __names '*) exec {TENURE} \"$@\" ;; esac\nprintf given' '\nfor word; do case $word in --*=*) printf '<%s>' \"${{word%%=*}}\" \"${{word#*=}}\" ;; *) printf '<%s>' \"$word\" ;; esac; done; echo\n"
     );
-    for name in ["tenure", "dozens-of-steps"] {
-        fs::write(sandbox.path("bin").join(name), &show).unwrap();
-        fs::set_permissions(
-            sandbox.path("bin").join(name),
-            Permissions::from_mode(0o755),
-        )
-        .unwrap();
-    }
+    sandbox.write_program("bin/tenure", &show);
+    sandbox.write_program("bin/dozens-of-steps", &show);
     sandbox
 }
 

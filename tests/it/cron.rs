@@ -3,7 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{SOON, Sandbox, ms, until};
+use crate::readme::{INSTALLED, blocks};
+use crate::support::{Running, SOON, Sandbox, TENURE, ms, until};
 
 /// Runs cron with the crontab of this directory's `crontab`, where neither the machine's own crontabs are
 /// seen nor its running cron is met.
@@ -39,31 +40,20 @@ fn assert_one_at_a_time(history: &[String], runs: usize) {
     }
 }
 
-#[test]
-fn a_cron_job_that_overlaps_itself_runs_once_at_a_time_and_the_rest_are_skipped_or_wait() {
-    let sandbox = Sandbox::new();
+/// What the crontabs have in common. Nobody gets mail, and what the jobs leave running is found.
+fn head(sandbox: &Sandbox) -> String {
     let directory = sandbox.dir();
-    let directory = directory.to_str().expect("the path is text");
-    fs::write(sandbox.path("job"), JOB).unwrap();
-    fs::write(sandbox.path("system-crontab"), "").unwrap();
-    let tenure = crate::support::TENURE;
-    let mark = format!("SANDBOX={}", directory.trim_end_matches("/work"));
-    let head = format!("SHELL=/bin/sh\nMAILTO=\"\"\nTENURE_DB={directory}/l.db\n{mark}\n");
-    let skipping = format!(
-        "* * * * * cd {directory} && {{ {tenure} run -q -E 0 skipping -- sh job skipping; echo $? >>skipping.codes; }} >>skipping.said 2>&1\n"
-    );
-    let waiting = format!(
-        "* * * * * cd {directory} && {{ {tenure} run -w 50 waiting -- sh job waiting; echo $? >>waiting.codes; }} >>waiting.said 2>&1\n"
-    );
-    fs::write(
-        sandbox.path("crontab"),
-        head + &skipping.repeat(COPIES) + &waiting.repeat(COPIES),
-    )
-    .unwrap();
-    fs::set_permissions(sandbox.path("crontab"), Permissions::from_mode(0o600)).unwrap();
-    fs::write(sandbox.path("waiting.go"), "").unwrap();
+    let root = directory.parent().expect("it is in the sandbox").display();
+    format!("SHELL=/bin/sh\nMAILTO=\"\"\nSANDBOX={root}\n")
+}
 
-    let cron = [
+/// cron, at work with this crontab. What is to be done before goes first.
+fn cron<'a>(sandbox: &'a Sandbox, crontab: &str, before: &str) -> Running<'a> {
+    fs::write(sandbox.path("system-crontab"), "").unwrap();
+    fs::write(sandbox.path("crontab"), crontab).unwrap();
+    fs::set_permissions(sandbox.path("crontab"), Permissions::from_mode(0o600)).unwrap();
+    let script = format!("{before} {CRON}");
+    let apart = [
         "unshare",
         "--mount",
         "--pid",
@@ -71,7 +61,71 @@ fn a_cron_job_that_overlaps_itself_runs_once_at_a_time_and_the_rest_are_skipped_
         "--mount-proc",
         "--kill-child",
     ];
-    let _cron = sandbox.program("sh").args(["-c", CRON]).via(cron).start();
+    sandbox
+        .program("sh")
+        .args(["-c", &script])
+        .via(apart)
+        .start()
+}
+
+#[test]
+fn the_readmes_crontab_guards_a_job_on_a_machine_that_never_had_tenure() {
+    let sandbox = Sandbox::new();
+    let directory = sandbox.dir();
+    let directory = directory.display();
+    let [(line, _)] = blocks("crontab")[..] else {
+        panic!("one crontab");
+    };
+    let command = line
+        .trim_end()
+        .strip_prefix("*/5 * * * *  ")
+        .expect("a line of a crontab");
+    fs::copy(TENURE, sandbox.path("tenure")).unwrap();
+    let report = format!("#!/bin/sh\ncd {directory} && exec sh job report\n");
+    sandbox.write_program("report", &report);
+    fs::write(sandbox.path("job"), JOB).unwrap();
+    let line = format!(
+        "* * * * * {{ {command}; echo $? >>{directory}/codes; }} >>{directory}/said 2>&1\n"
+    );
+    let _cron = cron(
+        &sandbox,
+        &(head(&sandbox) + &line.repeat(COPIES)),
+        INSTALLED,
+    );
+
+    until(
+        ms(75_000),
+        "all but one of the jobs of a tick are skipped",
+        || lines(&sandbox, "codes").len() == COPIES - 1,
+    );
+    fs::write(sandbox.path("report.go"), "").unwrap();
+    until(SOON, "the one has ended", || {
+        lines(&sandbox, "codes").len() == COPIES
+    });
+    assert_one_at_a_time(&lines(&sandbox, "report.history"), 1);
+    assert_eq!(lines(&sandbox, "codes"), ["0"; COPIES]);
+    assert_eq!(lines(&sandbox, "said"), [""; 0]);
+}
+
+#[test]
+fn a_cron_job_that_overlaps_itself_runs_once_at_a_time_and_the_rest_are_skipped_or_wait() {
+    let sandbox = Sandbox::new();
+    let directory = sandbox.dir();
+    let directory = directory.to_str().expect("the path is text");
+    fs::write(sandbox.path("job"), JOB).unwrap();
+    let head = head(&sandbox) + &format!("TENURE_DB={directory}/l.db\n");
+    let skipping = format!(
+        "* * * * * cd {directory} && {{ {TENURE} run -q -E 0 skipping -- sh job skipping; echo $? >>skipping.codes; }} >>skipping.said 2>&1\n"
+    );
+    let waiting = format!(
+        "* * * * * cd {directory} && {{ {TENURE} run -w 50 waiting -- sh job waiting; echo $? >>waiting.codes; }} >>waiting.said 2>&1\n"
+    );
+    fs::write(sandbox.path("waiting.go"), "").unwrap();
+    let _cron = cron(
+        &sandbox,
+        &(head + &skipping.repeat(COPIES) + &waiting.repeat(COPIES)),
+        "",
+    );
 
     // cron looks at the clock, so the next minute is waited for. All but one find the lock held.
     until(

@@ -129,7 +129,7 @@ fn the_debian_package_is_built_installed_used_and_removed() {
 complete -o bashdefault -o nosort -F _tenure tenure
 zsh has _tenure
 release
-.TH tenure-run 1  \"tenure 0.1.0\"\x20
+.TH tenure-run 1 \"\" \"tenure 0.1.0\"
 # Changelog
 all files are gone
 /var/lib/tenure/tenure.db

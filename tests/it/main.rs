@@ -15,6 +15,7 @@ mod jobs;
 mod leases;
 mod line;
 mod log;
+mod manual;
 mod modes;
 mod names;
 mod pid1;

@@ -1,11 +1,16 @@
 //! What README.md says is so: its examples run as they stand, and its table of exit statuses is the program's.
+//! Its crontab is run in `cron`.
 
-use crate::support::{Call, Sandbox};
+use std::fs;
+
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::support::{Call, Running, SOON, Sandbox, TENURE, until};
 
 const README: &str = include_str!("../../README.md");
 
 /// The blocks of code with these words after the fence, each with the text that comes after it.
-fn blocks(kind: &str) -> Vec<(&'static str, &'static str)> {
+pub fn blocks(kind: &str) -> Vec<(&'static str, &'static str)> {
     let fence = format!("\n```{kind}\n");
     README
         .split(&fence)
@@ -43,6 +48,215 @@ fn fits(pattern: &str, text: &str) -> bool {
 fn bash<'a>(sandbox: &'a Sandbox, script: &str) -> Call<'a> {
     let bash = sandbox.program("bash").args(["-eu", "-c", script]);
     bash.db(sandbox.path("locks.db"))
+}
+
+/// The one block of its kind.
+fn block(kind: &str) -> &'static str {
+    let blocks = blocks(kind);
+    assert_eq!(blocks.len(), 1, "{kind}");
+    blocks[0].0
+}
+
+/// A deploy that writes down when it is not alone, and works until there is a file `go`.
+const DEPLOY: &str = "#!/bin/sh
+exec 8>own-lock
+flock -n 8 || echo overlap >>log
+echo \"deploy\" >>log
+until [ -e go ]; do sleep .05; done
+";
+
+/// Both are started, the second when the first is at work, and told to go on when the second stands in line.
+#[track_caller]
+fn one_after_the_other<'a>(sandbox: &'a Sandbox, [first, second]: [Call<'a>; 2]) {
+    sandbox.write_program("deploy", DEPLOY);
+    let log = || fs::read_to_string(sandbox.path("log")).unwrap_or_default();
+    let ends = |running: Running<'_>| {
+        running.wait().exits(0);
+    };
+    let first = first.start();
+    until(SOON, "the first is at work", || log() == "deploy\n");
+    let second = second.start();
+    until(SOON, "the second waits", || {
+        let status = sandbox.status();
+        status
+            .iter()
+            .any(|row| row["name"] == "production" && row["waiting"] == 1)
+    });
+    fs::write(sandbox.path("go"), "").unwrap();
+    ends(first);
+    ends(second);
+    assert_eq!(log(), "deploy\ndeploy\n");
+}
+
+/// A job of a CI service: its script with its variables, of which the database is the sandbox's.
+fn ci_job<'a>(sandbox: &'a Sandbox, shell: &[&str], script: &str, variables: &Yaml) -> Call<'a> {
+    let mut call = sandbox.program(shell[0]).args(&shell[1..]).arg(script);
+    for (name, value) in variables.as_hash().expect("variables") {
+        call = call.env(name.as_str().unwrap(), value.as_str().unwrap());
+    }
+    assert_eq!(
+        variables["TENURE_DB"].as_str(),
+        Some("/var/lib/locks/locks.db")
+    );
+    call.db(sandbox.db())
+}
+
+#[test]
+fn the_jobs_of_two_ci_services_go_one_at_a_time() {
+    let sandbox = Sandbox::new();
+    let github = &YamlLoader::load_from_str(block("yaml github")).unwrap()[0];
+    assert!(github["name"].as_str().is_some() && !github["on"].is_badvalue());
+    let job = &github["jobs"]["deploy"];
+    assert!(
+        job["runs-on"]
+            .as_vec()
+            .is_some_and(|labels| labels[0].as_str() == Some("self-hosted"))
+    );
+    let steps = job["steps"].as_vec().expect("steps");
+    assert!(
+        steps
+            .iter()
+            .all(|step| step["uses"].is_badvalue() != step["run"].is_badvalue())
+    );
+    let step = steps
+        .iter()
+        .find(|step| !step["run"].is_badvalue())
+        .unwrap();
+    // As the service calls a shell, but that it puts the script into a file.
+    let first = ci_job(
+        &sandbox,
+        &["bash", "-e", "-c"],
+        step["run"].as_str().unwrap(),
+        &step["env"],
+    );
+
+    let gitlab = &YamlLoader::load_from_str(block("yaml gitlab")).unwrap()[0];
+    let job = &gitlab["deploy"];
+    assert!(job["stage"].as_str().is_some() && job["tags"].as_vec().is_some());
+    let lines = job["script"].as_vec().expect("a script").iter();
+    let lines: Vec<&str> = lines.map(|line| line.as_str().unwrap()).collect();
+    let shell = ["bash", "-e", "-o", "pipefail", "-c"];
+    let second = ci_job(&sandbox, &shell, &lines.join("\n"), &job["variables"]);
+
+    let first = first.env("GITHUB_REPOSITORY", "ann/shop");
+    let second = second.env("CI_PROJECT_PATH", "bob/shop");
+    one_after_the_other(&sandbox, [first, second]);
+}
+
+#[test]
+fn the_makefile_deploys_one_at_a_time() {
+    let sandbox = Sandbox::new();
+    let makefile = block("make").to_owned() + "all:\n\techo built >>built\n";
+    fs::write(sandbox.path("Makefile"), makefile).unwrap();
+    let deploy = || {
+        sandbox
+            .program("make")
+            .args(["-j2", "deploy"])
+            .db(sandbox.db())
+    };
+    one_after_the_other(&sandbox, [deploy(), deploy()]);
+    assert_eq!(
+        fs::read_to_string(sandbox.path("built")).unwrap(),
+        "built\nbuilt\n"
+    );
+}
+
+#[test]
+fn the_units_for_systemd_are_right_and_the_service_does_the_job() {
+    let sandbox = Sandbox::new();
+    let service = block("ini report.service");
+    fs::write(sandbox.path("report.service"), service).unwrap();
+    fs::write(sandbox.path("report.timer"), block("ini report.timer")).unwrap();
+    fs::copy(TENURE, sandbox.path("tenure")).unwrap();
+    sandbox.write_program("report", "#!/bin/sh\necho \"$TENURE_LOCK in $TENURE_DB\"\n");
+    let starts = service
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    let script = format!(
+        "{INSTALLED} systemd-analyze verify ./report.service ./report.timer && {}",
+        starts.expect("what the service starts")
+    );
+    let outcome = sandbox
+        .program("sh")
+        .args(["-euc", &script])
+        .via(["unshare", "--mount"])
+        .run();
+    // What is not right the verifier says, and goes on.
+    outcome
+        .exits(0)
+        .says_nothing()
+        .prints("report in /var/lib/tenure/tenure.db\n");
+}
+
+/// Puts the directory's `tenure` and `report` where a newcomer would have them, with no database yet, for this command and
+/// what it starts.
+pub const INSTALLED: &str =
+    "mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /usr/local/bin &&
+    cp tenure report /usr/local/bin &&";
+
+/// The commands in the rows of the table with this head.
+fn pairs(head: &str) -> Vec<[String; 2]> {
+    let (_, table) = README
+        .split_once(&format!("\n| {head} | tenure |\n| --- | --- |\n"))
+        .expect("the table");
+    let rows = table
+        .lines()
+        .map_while(|line| line.strip_prefix("| `")?.strip_suffix("` |"));
+    let pair = |row: &str| {
+        let (from, to) = row.split_once("` | `").expect("two commands");
+        [from.to_owned(), to.to_owned()]
+    };
+    rows.map(pair).collect()
+}
+
+#[test]
+fn what_stands_beside_another_tools_command_does_the_job() {
+    for (tool, count) in [("flock", 7), ("lockrun", 4), ("consul", 7)] {
+        let pairs = pairs(tool);
+        assert_eq!(pairs.len(), count, "{tool}");
+        for [from, to] in pairs {
+            assert!(from.starts_with(tool), "{from}");
+            let jobs = |command: &str| {
+                let sandbox = Sandbox::new();
+                sandbox.write_program("job", "#!/bin/sh\necho done\n");
+                let command = command.replace("/tmp/", "./");
+                let outcome = bash(&sandbox, &command).run();
+                outcome.exits(0).says_nothing();
+                outcome.stdout
+            };
+            let runs = to.matches("./job").count();
+            assert_eq!(jobs(&to), "done\n".repeat(runs), "{to}");
+            if tool == "flock" {
+                assert_eq!(jobs(&from), jobs(&to), "{from}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_busy_lock_is_treated_as_flock_would_treat_it() {
+    let sandbox = Sandbox::new();
+    sandbox.write_program("job", "#!/bin/sh\necho done\n");
+    let held = "tenure run job -- sh -c 'touch held; exec sleep 600' & flock job.lock sh -c 'touch flocked; exec sleep 600' &";
+    bash(&sandbox, held).run().exits(0);
+    until(SOON, "both are held", || {
+        sandbox.path("held").exists() && sandbox.path("flocked").exists()
+    });
+    let status = |command: &str| {
+        bash(&sandbox, &command.replace("/tmp/", "./"))
+            .run()
+            .code
+            .unwrap()
+    };
+    for [from, to] in pairs("flock") {
+        if from.contains("-n") || from.contains("-w") {
+            // Only the number for a busy lock is another, where none is given.
+            let (of_flock, of_tenure) = if from.contains("-E") { (0, 0) } else { (1, 75) };
+            let [from, to] = [from, to].map(|command| command.replace("-w 10", "-w .1"));
+            assert_eq!(status(&from), of_flock, "{from}");
+            assert_eq!(status(&to), of_tenure, "{to}");
+        }
+    }
 }
 
 #[test]

@@ -207,14 +207,26 @@ impl Sandbox {
         connection
     }
 
+    /// A script in [`Self::dir`] that can be executed.
+    #[track_caller]
+    pub fn write_program(&self, name: impl AsRef<Path>, text: &str) {
+        let path = self.path(name);
+        let source = path.with_extension("text");
+        fs::write(&source, text).expect("a fresh file");
+        // By another process: a file that this one writes to is open in whatever its other
+        // threads start meanwhile, and cannot be executed.
+        let install = self.program("install").args(["-m", "755"]);
+        install.args([&source, &path]).run().exits(0);
+        fs::remove_file(source).expect("our own");
+    }
+
     /// The user and group `id`, who may come into [`Self::dir`], as [`Self::tenure`]'s caller. They
     /// have the program as a copy that they can reach, wherever it was built.
     pub fn tenure_as(&self, id: u32, groups: &str) -> Call<'_> {
         let copy = self.root.path().join("tenure");
         if !copy.exists() {
             fs::set_permissions(self.root.path(), Permissions::from_mode(0o711)).expect("our own");
-            // By another process: a file that this one writes to is open in whatever its other
-            // threads start meanwhile, and cannot be executed.
+            // By another process, as in `write_program`.
             self.program("cp")
                 .args([Path::new(TENURE), &copy])
                 .run()
