@@ -1,11 +1,16 @@
-//! What a terminal is: how wide it is, how much of it a text takes, and one line on it that is rewritten in place.
+//! What a terminal is: how wide it is, how much of it a text takes, whether one may write there now, and one line on it
+//! that is rewritten in place.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use unicode_width::UnicodeWidthChar;
+
+use crate::signals::NoStops;
 
 /// The width of a terminal that does not tell it, such as a serial line.
 const USUAL_COLUMNS: usize = 80;
@@ -13,6 +18,11 @@ const USUAL_COLUMNS: usize = 80;
 /// Back to the line's begin, and away with all from there on: where the terminal has become narrower, the line has been
 /// broken into several.
 const ERASE: &str = "\r\x1b[J";
+
+/// Whatever is written between these stays on its line: when the line does not begin at the left, when the terminal has
+/// become narrower just now, or draws a character wider than it should.
+pub const NO_WRAP: &str = "\x1b[?7l";
+pub const WRAP: &str = "\x1b[?7h";
 
 /// The width of the terminal that this is; none for anything else.
 pub fn columns(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
@@ -25,8 +35,34 @@ pub fn columns(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
 
 /// Whether what has been written there can be written over.
 pub fn can_rewrite(file: &(impl AsFd + IsTerminal)) -> bool {
-    let is_dumb = |term: std::ffi::OsString| term.is_empty() || term == "dumb";
+    let is_dumb = |term: OsString| term.is_empty() || term == "dumb";
     file.is_terminal() && !std::env::var_os("TERM").is_none_or(is_dumb)
+}
+
+/// Whether this process is in the foreground of that terminal: whoever types there at something else is not to be written
+/// over. None where it is not the terminal of this session, which then has no foreground there.
+pub fn is_in_foreground(file: &impl AsFd) -> Option<bool> {
+    let foreground = tcgetpgrp(file).ok()?;
+    Some(foreground == getpgrp())
+}
+
+/// Whether a write would not block: a terminal may be held by Ctrl-S, and the reader of a pipe may have fallen asleep.
+fn takes_more(file: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(file, PollFlags::OUT)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
+}
+
+/// Writes to stderr in one piece, so that nobody sees it half done, and only what can be written at once: whoever waits
+/// in a line must not be kept by a terminal, or all those behind it were too.
+pub fn write_if_possible(text: &str) {
+    let stderr = io::stderr();
+    if takes_more(&stderr) {
+        let _ = (&stderr).write_all(text.as_bytes());
+    }
 }
 
 /// How many columns a text takes at most, which has nothing that commands a terminal. A terminal that draws several
@@ -64,31 +100,37 @@ pub struct LiveLine {
 }
 
 impl LiveLine {
-    /// Whether there is a terminal for it, of which this process is in the foreground: whoever types there at something
-    /// else is not to be written over.
+    /// Whether stderr is a terminal for it, with a foreground and a background.
     pub fn has_place() -> bool {
         let stderr = io::stderr();
-        can_rewrite(&stderr) && tcgetpgrp(&stderr).is_ok_and(|foreground| foreground == getpgrp())
+        can_rewrite(&stderr) && is_in_foreground(&stderr).is_some()
     }
 
-    /// Draws the line that `compose` makes for so many columns.
+    /// Draws the line that `compose` makes for so many columns, unless this process is in the background.
     pub fn draw(&mut self, compose: impl FnOnce(usize) -> String) {
+        // Whoever looks first may be in the background by the time it writes, and would be stopped for that.
+        let _no_stops = NoStops::begin();
         let stderr = io::stderr();
+        if is_in_foreground(&stderr) != Some(true) {
+            // What was drawn is no longer where the cursor is.
+            self.is_drawn = false;
+            return;
+        }
         let Some(columns) = columns(&stderr) else {
             return;
         };
-        // In the last column some terminals begin a new line.
-        let columns = columns.saturating_sub(1);
         let line = fit(&super::printable(&compose(columns)), columns);
         let before = if self.is_drawn { ERASE } else { "" };
         self.is_drawn = true;
-        // In one piece, so that nobody sees it half drawn.
-        let _ = (&stderr).write_all(format!("{before}{line}\r").as_bytes());
+        write_if_possible(&format!("{before}{NO_WRAP}{line}{WRAP}\r"));
     }
 
     pub fn erase(&mut self) {
         if std::mem::take(&mut self.is_drawn) {
-            let _ = io::stderr().write_all(ERASE.as_bytes());
+            let _no_stops = NoStops::begin();
+            if is_in_foreground(&io::stderr()) == Some(true) {
+                write_if_possible(ERASE);
+            }
         }
     }
 }

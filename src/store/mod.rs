@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::lock::{Held, Lease, LockName, Request, Token};
+use crate::lock::{Ahead, Held, Lease, LockName, Request, Token};
 
 /// What came of a request for locks.
 pub enum Answer {
@@ -117,6 +117,13 @@ pub trait Store {
     /// # Errors
     /// The store could not be told. Whoever looks along the line finds the place empty all the same.
     fn leave(&mut self) -> Result<()>;
+
+    /// What the own request has before it in the line, at the time of asking; none when it does not stand there. Never
+    /// waits long.
+    ///
+    /// # Errors
+    /// It could not be told.
+    fn ahead(&mut self, request: &Request) -> Result<Option<Ahead>>;
 
     /// Whether anybody has written since this was last asked.
     ///

@@ -30,7 +30,7 @@ use super::{Answer, Backlog, Keeping, Look, Obstacle, Shown, Store};
 use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
 use crate::guard::{self, Guard, Hold};
-use crate::lock::{GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token};
+use crate::lock::{Ahead, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token};
 use crate::signals::NoStops;
 use crate::wait;
 
@@ -154,6 +154,19 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         };
         return Ok(Some(store));
     }
+}
+
+/// Tickets, as others are told of them.
+fn shown(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    tickets: Vec<Ticket>,
+) -> Result<Vec<Held>> {
+    let show = |ticket: Ticket| {
+        let standing = rules.standing(&ticket)?;
+        ticket.into_held(transaction, rules, standing)
+    };
+    tickets.into_iter().map(show).collect()
 }
 
 fn missing(path: &Path, named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore>> {
@@ -442,13 +455,7 @@ impl SqliteStore {
                 }
                 Found::Blocked(obstacle) => obstacle,
             };
-            let shown = |tickets: Vec<Ticket>| -> Result<Vec<Held>> {
-                let show = |ticket: Ticket| {
-                    let standing = rules.standing(&ticket)?;
-                    ticket.into_held(transaction, rules, standing)
-                };
-                tickets.into_iter().map(show).collect()
-            };
+            let shown = |tickets| shown(transaction, rules, tickets);
             let first = shown(ticket::first_in_the_way(transaction, rules, request, at)?)?;
             let Some(mark) = mark.filter(|_| waits) else {
                 return Ok(Some(Entry::Busy(first)));
@@ -781,6 +788,26 @@ impl Store for SqliteStore {
         }
         self.tidy(Backlog::Some);
         Ok(shown)
+    }
+
+    fn ahead(&mut self, request: &Request) -> Result<Option<Ahead>> {
+        let Some((place, _)) = self.place else {
+            return Ok(None);
+        };
+        self.patience.set(SHORT_PATIENCE);
+        let transaction = self.connection.unchecked_transaction()?;
+        let rules = self.rules();
+        let first = ticket::first_in_the_way(&transaction, &rules, request, place)?;
+        let about = first.first().and_then(|ticket| {
+            let mut names = request.names.iter();
+            names.find(|name| ticket.names.contains(name))
+        });
+        let place = match about {
+            Some(name) => Some(ticket::place_in_line(&transaction, &rules, name, place)?),
+            None => None,
+        };
+        let first = shown(&transaction, &rules, first)?;
+        Ok(Some(Ahead { first, place }))
     }
 
     fn has_changed(&mut self) -> Result<bool> {

@@ -1,5 +1,10 @@
 //! The only printing outside `main`: messages, tables, JSON. Nothing that comes from elsewhere reaches a terminal
 //! with its control characters.
+//!
+//! `screen` knows what a terminal is, `waiting` tells of a wait, `table` makes columns fit, `status` has its views.
+
+pub mod screen;
+pub mod waiting;
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
