@@ -25,7 +25,7 @@ function __fish_tenure_using_subcommand
 end
 
 complete -c tenure -n "__fish_tenure_needs_command" -l db -d 'The database file that holds the locks; its directory must exist' -r -F
-complete -c tenure -n "__fish_tenure_needs_command" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
+complete -c tenure -n "__fish_tenure_needs_command" -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_needs_command" -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n "__fish_tenure_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n "__fish_tenure_needs_command" -s V -l version -d 'Print version'
@@ -48,7 +48,7 @@ complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s s -l shared -d
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s x -s e -l exclusive -d 'Share the locks with nobody (the default)'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l shell -d 'Print a line for the shell\'s eval, that exports the token, the fence and with --slots the slot'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l json -d 'Print one JSON object instead of the token alone'
-complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
+complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s V -l version -d 'Print version'
@@ -59,7 +59,7 @@ complete -c tenure -n "__fish_tenure_using_subcommand release" -l db -d 'The dat
 complete -c tenure -n "__fish_tenure_using_subcommand release" -l force -d 'Take the locks from whoever holds them; no token is needed'
 complete -c tenure -n "__fish_tenure_using_subcommand release" -l now -d 'With --force: do not wait until the holder is gone'
 complete -c tenure -n "__fish_tenure_using_subcommand release" -l json -d 'Print one JSON object'
-complete -c tenure -n "__fish_tenure_using_subcommand release" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
+complete -c tenure -n "__fish_tenure_using_subcommand release" -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand release" -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n "__fish_tenure_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n "__fish_tenure_using_subcommand release" -s V -l version -d 'Print version'
@@ -67,7 +67,7 @@ complete -c tenure -n "__fish_tenure_using_subcommand extend" -l token -d 'The t
 complete -c tenure -n "__fish_tenure_using_subcommand extend" -l ttl -d 'The new time to live, counted from now; without it, the one that the lease has' -r
 complete -c tenure -n "__fish_tenure_using_subcommand extend" -l db -d 'The database file that holds the locks; its directory must exist' -r -F
 complete -c tenure -n "__fish_tenure_using_subcommand extend" -l json -d 'Print one JSON object'
-complete -c tenure -n "__fish_tenure_using_subcommand extend" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
+complete -c tenure -n "__fish_tenure_using_subcommand extend" -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand extend" -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n "__fish_tenure_using_subcommand extend" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n "__fish_tenure_using_subcommand extend" -s V -l version -d 'Print version'
@@ -84,14 +84,14 @@ complete -c tenure -n "__fish_tenure_using_subcommand run" -l db -d 'The databas
 complete -c tenure -n "__fish_tenure_using_subcommand run" -s n -l no-wait -l nonblock -l nb -d 'Try once, and be done when a lock is held by another (the default)'
 complete -c tenure -n "__fish_tenure_using_subcommand run" -s s -l shared -d 'Share the locks with others that say --shared too'
 complete -c tenure -n "__fish_tenure_using_subcommand run" -s x -s e -l exclusive -d 'Share the locks with nobody (the default)'
-complete -c tenure -n "__fish_tenure_using_subcommand run" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
+complete -c tenure -n "__fish_tenure_using_subcommand run" -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand run" -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n "__fish_tenure_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n "__fish_tenure_using_subcommand run" -s V -l version -d 'Print version'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -l token -d 'Say whether this lease is still held: exit status 0, or 76' -r
 complete -c tenure -n "__fish_tenure_using_subcommand status" -l db -d 'The database file that holds the locks; its directory must exist' -r -F
 complete -c tenure -n "__fish_tenure_using_subcommand status" -l json -d 'Print one JSON object a lock, each on a line'
-complete -c tenure -n "__fish_tenure_using_subcommand status" -s q -l quiet -d 'Say nothing of locks that are busy or not held; the exit status tells'
+complete -c tenure -n "__fish_tenure_using_subcommand status" -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s V -l version -d 'Print version'

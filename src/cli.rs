@@ -49,7 +49,7 @@ pub struct Common {
     #[arg(long, display_order = 900, value_name = "PATH", env = "TENURE_DB", hide_env_values = true, global = true, value_parser = OsStringValueParser::new().try_map(not_empty_path))]
     pub db: Option<PathBuf>,
 
-    /// Say nothing of locks that are busy or not held; the exit status tells
+    /// Say nothing of locks that are busy, waited for or not held; the exit status tells
     ///
     /// A database that cannot be used is still reported.
     #[arg(
@@ -156,7 +156,8 @@ pub struct Taking {
 
     /// Wait this long for the locks, or `forever`; without it, one try
     ///
-    /// Waiters stand in a line: first in, first out. A wait of 0 is one try.
+    /// Waiters stand in a line: first in, first out. A wait of 0 is one try. Who waits is told of it: at a terminal by a
+    /// line that is gone when the wait is over, elsewhere by one when it begins, one each minute and one when it ends.
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse_patience, allow_negative_numbers = true, conflicts_with = "no_wait")]
     pub wait: Option<Patience>,
 
