@@ -692,6 +692,20 @@ impl Outcome {
         self
     }
 
+    /// Without the lines by which a wait that is not at a terminal is told.
+    pub fn without_wait(mut self) -> Self {
+        let is_of_wait = |line: &str| {
+            line.starts_with("tenure: waiting")
+                || (line.starts_with("tenure: holding ") && line.contains(" after a wait of "))
+        };
+        self.stderr = self
+            .stderr
+            .split_inclusive('\n')
+            .filter(|line| !is_of_wait(line))
+            .collect();
+        self
+    }
+
     #[track_caller]
     pub fn says_nothing(&self) -> &Self {
         assert_eq!(self.stderr, "", "{self:#?}");
