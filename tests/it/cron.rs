@@ -53,7 +53,7 @@ fn a_cron_job_that_overlaps_itself_runs_once_at_a_time_and_the_rest_are_skipped_
         "* * * * * cd {directory} && {{ {tenure} run -q -E 0 skipping -- sh job skipping; echo $? >>skipping.codes; }} >>skipping.said 2>&1\n"
     );
     let waiting = format!(
-        "* * * * * cd {directory} && {{ {tenure} run -w 50 waiting -- sh job waiting; echo $? >>waiting.codes; }} >>waiting.said 2>&1\n"
+        "* * * * * cd {directory} && {{ {tenure} run -q -w 50 waiting -- sh job waiting; echo $? >>waiting.codes; }} >>waiting.said 2>&1\n"
     );
     fs::write(
         sandbox.path("crontab"),

@@ -39,7 +39,12 @@ fn ten_waiters_enter_in_the_order_in_which_they_came() {
     assert_eq!(sandbox.line(), pids);
     holder.end().exits(0);
     for waiter in waiters {
-        waiter.wait().exits(0).prints_nothing().says_nothing();
+        waiter
+            .wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     let order: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     assert_eq!(history(&sandbox), order);
@@ -194,7 +199,11 @@ fn names_in_opposite_order_twenty_at_once_all_get_through() {
     };
     let all: Vec<_> = (0..20).map(start).collect();
     for one in all {
-        one.wait().exits(0).prints_nothing().says_nothing();
+        one.wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     assert_eq!(history(&sandbox), ["in"; 20]);
 }

@@ -695,7 +695,7 @@ impl Outcome {
     /// Without the lines by which a wait that is not at a terminal is told.
     pub fn without_wait(mut self) -> Self {
         let is_of_wait = |line: &str| {
-            line.starts_with("tenure: waiting")
+            line.starts_with("tenure: waiting, ")
                 || (line.starts_with("tenure: holding ") && line.contains(" after a wait of "))
         };
         self.stderr = self
