@@ -359,7 +359,7 @@ _tenure() {
             return 0
             ;;
         tenure__subcmd__status)
-            opts="-q -v -h -V --token --json --db --quiet --verbose --help --version"
+            opts="-q -v -h -V --token --watch --json --db --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -33,7 +33,7 @@ complete -c tenure -n "__fish_tenure_needs_command" -f -a "acquire" -d 'Take loc
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "release" -d 'Give a lease\'s locks back'
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "extend" -d 'Reset a lease\'s time to live'
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "run" -d 'Hold locks while a command runs'
-complete -c tenure -n "__fish_tenure_needs_command" -f -a "status" -d 'Show who holds what'
+complete -c tenure -n "__fish_tenure_needs_command" -f -a "status" -d 'Show who holds what, and who waits'
 complete -c tenure -n "__fish_tenure_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -l ttl -d 'How long the lease lives without being renewed' -r
 complete -c tenure -n "__fish_tenure_using_subcommand acquire" -s w -l wait -l timeout -d 'Wait this long for the locks, or `forever`; without it, one try' -r
@@ -90,6 +90,7 @@ complete -c tenure -n "__fish_tenure_using_subcommand run" -s h -l help -d 'Prin
 complete -c tenure -n "__fish_tenure_using_subcommand run" -s V -l version -d 'Print version'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -l token -d 'Say whether this lease is still held: exit status 0, or 76' -r
 complete -c tenure -n "__fish_tenure_using_subcommand status" -l db -d 'The database file that holds the locks; its directory must exist' -r -F
+complete -c tenure -n "__fish_tenure_using_subcommand status" -l watch -d 'Show it anew each second, until Ctrl-C'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -l json -d 'Print one JSON object a lock, each on a line'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n "__fish_tenure_using_subcommand status" -s v -l verbose -d 'Say on stderr what is done'
@@ -99,5 +100,5 @@ complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_
 complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "release" -d 'Give a lease\'s locks back'
 complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "extend" -d 'Reset a lease\'s time to live'
 complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "run" -d 'Hold locks while a command runs'
-complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "status" -d 'Show who holds what'
+complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "status" -d 'Show who holds what, and who waits'
 complete -c tenure -n "__fish_tenure_using_subcommand help; and not __fish_seen_subcommand_from acquire release extend run status help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

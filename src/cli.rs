@@ -94,9 +94,10 @@ pub enum Verb {
     /// CMD finds TENURE_DB, TENURE_LOCK (the names, one a line), TENURE_TOKEN and TENURE_FENCE in its environment.
     #[command(override_usage = "tenure run [OPTIONS] <NAME>... -- <CMD> [ARG]...")]
     Run(Run),
-    /// Show who holds what
+    /// Show who holds what, and who waits
     ///
-    /// Without names, all locks that are held; with names, those, held or free.
+    /// Without names, a table of all locks that are held or waited for; with names, all that is known of those, held or free,
+    /// and the line of those who wait for each.
     #[command(
         override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN>"
     )]
@@ -335,6 +336,12 @@ pub struct Status {
     /// are. TENURE_TOKEN is not looked at.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<Token>,
+
+    /// Show it anew each second, until Ctrl-C
+    ///
+    /// At a terminal on the whole screen; elsewhere, and with --json, one after the other.
+    #[arg(long, conflicts_with = "token")]
+    pub watch: bool,
 
     /// Print one JSON object a lock, each on a line
     #[arg(long)]

@@ -168,6 +168,21 @@ pub fn pause(about: Duration) {
     thread::sleep(jittered(about));
 }
 
+/// A pause for who writes to a reader, of whom nothing else tells that he is gone. False when he is.
+pub fn pause_for_reader(about: Duration) -> bool {
+    let stdout = io::stdout();
+    // No events are asked for: a broken pipe or a hang-up is told all the same.
+    let mut fds = [PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::empty())];
+    let timeout = Timespec {
+        tv_sec: i64::try_from(about.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(about.subsec_nanos()),
+    };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => true,
+        Ok(_) | Err(_) => false,
+    }
+}
+
 /// A signal that ends the program came while it waited for somebody else, and was kept for later.
 #[derive(Debug)]
 pub struct Interrupted(pub Signal);

@@ -259,6 +259,6 @@ pub fn pending_end(signals: &Signals) -> Option<Signal> {
 }
 
 /// Whether a signal ends a program that does nothing about it: of those that are read here, all but these.
-fn ends(signal: Signal) -> bool {
+pub fn ends(signal: Signal) -> bool {
     ![Signal::CHLD, Signal::CONT, Signal::WINCH, Signal::TSTP].contains(&signal)
 }

@@ -4,6 +4,8 @@
 //! `screen` knows what a terminal is, `waiting` tells of a wait, `table` makes columns fit, `status` has its views.
 
 pub mod screen;
+pub mod status;
+mod table;
 pub mod waiting;
 
 use std::fmt::Write as _;
@@ -54,7 +56,35 @@ pub fn print_all(text: &str) -> io::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&format!("{value}\n"))
+    print(&json_line(value))
+}
+
+/// A JSON object on a line of its own. What JSON lets stand and a terminal may obey is written as an escape.
+pub fn json_line(value: &Value) -> String {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        // Only strings have any such character, and none of them needs more than four digits.
+        if is_harmful(c) {
+            let _ = write!(line, "\\u{:04x}", u32::from(c));
+        } else {
+            line.push(c);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// As [`print()`], which tells whether anybody still reads.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_to_reader(text: &str) -> anyhow::Result<bool> {
+    match print_all(text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        other => other
+            .map(|()| true)
+            .context("cannot write to standard output"),
+    }
 }
 
 /// What the parser has to say: help and version on stdout, a mistake as one line on stderr.
@@ -142,12 +172,14 @@ fn lower_first(text: &str) -> String {
     }
 }
 
+/// Whether a character could command a terminal, or turn its line around.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// The text with whatever could command a terminal, or turn its line around, written as an escape.
 pub fn printable(text: &str) -> String {
-    let is_harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     text.chars()
         .fold(String::with_capacity(text.len()), |mut out, c| {
             if is_harmful(c) {
@@ -204,7 +236,7 @@ pub fn asked_of<'a>(asked: &'a [LockName], held: &'a Held) -> &'a LockName {
     both.next().or(held.names.first()).unwrap_or(&asked[0])
 }
 
-/// How long it has been held, by the wall clock, which is good enough to read.
+/// How long it has been held, or waited for, by the wall clock, which is good enough to read.
 fn held_for(held: &Held) -> Duration {
     granted_at(held).elapsed().unwrap_or_default()
 }
@@ -232,6 +264,10 @@ pub struct Row<'a> {
     pub held: Option<&'a Held>,
     /// How many stand in the line for the lock.
     pub waiting: usize,
+    /// Who they are, in order, where that was asked for.
+    pub line: Option<&'a [&'a Held]>,
+    /// No other row of the same lock comes after this one.
+    pub is_last: bool,
 }
 
 /// One lock as the man page describes it, held or free. No token. Every key is there, null where there is nothing
@@ -245,7 +281,10 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "mode": held.map(|held| mode(held.mode).0),
         "slots": held.and_then(|held| mode(held.mode).1),
         "slot": held.and_then(|held| held.slot),
+        "stopped": held.and_then(status::is_stopped),
+        "expiring": held.map(is_expiring),
         "waiting": row.waiting,
+        "line": row.line.map(|line| line.iter().map(|held| waiter_json(held)).collect::<Vec<_>>()),
         "names": held.map(|held| held.names.iter().map(LockName::as_str).collect::<Vec<_>>()),
         "fence": held.map(|held| held.fence),
         "guarded": held.map(|held| held.guarded),
@@ -261,6 +300,26 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "command": holder.map(|holder| &holder.command),
         "directory": holder.map(|holder| &holder.directory),
         "note": holder.and_then(|holder| holder.note.as_ref()),
+    })
+}
+
+/// One who waits, as the man page describes it.
+fn waiter_json(held: &Held) -> Value {
+    let holder = &held.holder;
+    json!({
+        "mode": mode(held.mode).0,
+        "slots": mode(held.mode).1,
+        "names": held.names.iter().map(LockName::as_str).collect::<Vec<_>>(),
+        "inside_of": held.inside_of,
+        "asked_at": humantime::format_rfc3339_millis(granted_at(held)).to_string(),
+        "waited_ms": millis(held_for(held)),
+        "user": holder::user_name(holder.uid),
+        "uid": holder.uid,
+        "host": holder.host,
+        "pid": holder.pid,
+        "command": holder.command,
+        "directory": holder.directory,
+        "note": holder.note,
     })
 }
 
@@ -327,64 +386,10 @@ fn expires_in(held: &Held) -> Option<Duration> {
     (held.standing != Standing::Supervised).then_some(held.remaining)
 }
 
-/// Locks as a table, one row each, under the place they are kept in.
-pub fn table(location: &str, rows: &[Row<'_>]) -> String {
-    let heads = [
-        "NAME",
-        "STATE",
-        "FENCE",
-        "HELD FOR",
-        "EXPIRES IN",
-        "WAITING",
-        "HOLDER",
-        "PID",
-        "COMMAND",
-        "NOTE",
-    ];
-    let mut cells: Vec<Vec<String>> = vec![heads.map(String::from).to_vec()];
-    cells.extend(rows.iter().map(|row| {
-        let held = row.held;
-        let cell = |text: &dyn Fn(&Held) -> Option<String>| {
-            held.and_then(text)
-                .map_or_else(|| "-".to_owned(), |text| printable(&text))
-        };
-        vec![
-            printable(row.name.as_str()),
-            held.map_or("free", state).to_owned(),
-            cell(&|held| held.fence.map(|fence| fence.to_string())),
-            cell(&|held| Some(show(held_for(held)))),
-            cell(&|held| expires_in(held).map(show)),
-            row.waiting.to_string(),
-            cell(&|held| {
-                Some(format!(
-                    "{}@{}",
-                    holder::user_name(held.holder.uid),
-                    held.holder.host
-                ))
-            }),
-            cell(&|held| Some(held.holder.pid.to_string())),
-            cell(&|held| Some(held.holder.command.clone())),
-            cell(&|held| held.holder.note.clone()),
-        ]
-    }));
-    let width = |column: usize| {
-        cells
-            .iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
-    let mut text = format!("locks in {}:\n", printable(location));
-    for row in &cells {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+/// Whether time will end it soon, unless somebody extends it: most of its time to live has passed.
+fn is_expiring(held: &Held) -> bool {
+    let by_time = matches!(held.standing, Standing::Leased | Standing::Orphaned);
+    by_time && held.remaining < held.ttl / 4
 }
 
 #[cfg(test)]
@@ -397,6 +402,18 @@ mod tests {
             printable("a\x1b[31mb\nc\u{9b}d\u{202e}é 漢"),
             "a\\u{1b}[31mb\\nc\\u{9b}d\\u{202e}é 漢"
         );
+    }
+
+    #[test]
+    fn nor_does_json_have_it_which_says_the_same_all_the_same() {
+        let text = "a\x1b[31mb\n\u{7f}c\u{9b}d\u{202e}é 漢\"\\";
+        let line = json_line(&json!({ "note": text }));
+        assert_eq!(
+            line,
+            "{\"note\":\"a\\u001b[31mb\\n\\u007fc\\u009bd\\u202eé 漢\\\"\\\\\"}\n"
+        );
+        let read: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["note"], text);
     }
 
     #[test]

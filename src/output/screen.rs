@@ -2,6 +2,7 @@
 //! that is rewritten in place.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
@@ -12,12 +13,23 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::signals::NoStops;
 
-/// The width of a terminal that does not tell it, such as a serial line.
+/// The size of a terminal that does not tell it, such as a serial line.
 const USUAL_COLUMNS: usize = 80;
+const USUAL_LINES: usize = 24;
 
 /// Back to the line's begin, and away with all from there on: where the terminal has become narrower, the line has been
 /// broken into several.
 const ERASE: &str = "\r\x1b[J";
+
+/// From here to the line's end.
+const ERASE_LINE: &str = "\x1b[K";
+
+/// A screen of its own, and no cursor on it.
+const BEGIN_PICTURE: &str = "\x1b[?1049h\x1b[?25l";
+const END_PICTURE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// The upper left corner.
+const HOME: &str = "\x1b[H";
 
 /// Whatever is written between these stays on its line: when the line does not begin at the left, when the terminal has
 /// become narrower just now, or draws a character wider than it should.
@@ -26,11 +38,25 @@ pub const WRAP: &str = "\x1b[?7h";
 
 /// The width of the terminal that this is; none for anything else.
 pub fn columns(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
-    if !file.is_terminal() {
-        return None;
-    }
-    let told = tcgetwinsize(file).map_or(0, |size| usize::from(size.ws_col));
-    Some(if told == 0 { USUAL_COLUMNS } else { told })
+    file.is_terminal().then(|| size(file).0)
+}
+
+/// Columns and lines of a terminal.
+fn size(file: &impl AsFd) -> (usize, usize) {
+    let told = tcgetwinsize(file).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    let or_usual = |told, usual| {
+        if told == 0 { usual } else { usize::from(told) }
+    };
+    (
+        or_usual(told.0, USUAL_COLUMNS),
+        or_usual(told.1, USUAL_LINES),
+    )
+}
+
+/// How wide a table may be there: as the terminal, or as what will show it elsewhere says. None for as wide as it is.
+pub fn room(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
+    columns(file).or_else(|| said().filter(|columns| *columns > 0))
 }
 
 /// Whether what has been written there can be written over.
@@ -138,6 +164,72 @@ impl LiveLine {
 impl Drop for LiveLine {
     fn drop(&mut self) {
         self.erase();
+    }
+}
+
+/// The whole screen of the terminal that stdout is, which is drawn again and again. What was there before is back when this
+/// is dropped.
+#[derive(Default)]
+pub struct Picture {
+    is_shown: bool,
+}
+
+impl Picture {
+    /// Whether stdout is a terminal for it.
+    pub fn has_place() -> bool {
+        can_rewrite(&io::stdout())
+    }
+
+    /// Draws what `compose` makes for so many columns: as much of it as fits on the screen. Draws nothing while this
+    /// process is in the background, or the terminal takes nothing.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub fn draw(&mut self, compose: impl FnOnce(usize) -> String) -> io::Result<()> {
+        let _no_stops = NoStops::begin();
+        let stdout = io::stdout();
+        if is_in_foreground(&stdout) == Some(false) || !takes_more(&stdout) {
+            return Ok(());
+        }
+        let (columns, lines) = size(&stdout);
+        let text = compose(columns);
+        let mut drawn = String::new();
+        if !std::mem::replace(&mut self.is_shown, true) {
+            drawn += BEGIN_PICTURE;
+        }
+        drawn += HOME;
+        drawn += NO_WRAP;
+        // The cursor needs a line of its own, from which it erases what is left of a longer picture.
+        let lines = lines.saturating_sub(1).max(1);
+        let too_many = text.lines().count() > lines;
+        for line in text.lines().take(lines - usize::from(too_many)) {
+            let _ = writeln!(drawn, "{ERASE_LINE}{}", fit(line, columns));
+        }
+        if too_many {
+            let _ = writeln!(drawn, "{ERASE_LINE}…");
+        }
+        drawn += WRAP;
+        drawn += ERASE;
+        let mut stdout = stdout.lock();
+        stdout.write_all(drawn.as_bytes())?;
+        stdout.flush()
+    }
+
+    /// Gives the terminal back as it was; the next picture takes it again.
+    pub fn leave(&mut self) {
+        let _no_stops = NoStops::begin();
+        let stdout = io::stdout();
+        if std::mem::take(&mut self.is_shown) && is_in_foreground(&stdout) != Some(false) {
+            let mut stdout = stdout.lock();
+            let _ = stdout.write_all(END_PICTURE.as_bytes());
+            let _ = stdout.flush();
+        }
+    }
+}
+
+impl Drop for Picture {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

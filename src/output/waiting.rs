@@ -182,11 +182,8 @@ struct Facts<'a> {
 impl<'a> Facts<'a> {
     fn of(asked: &[LockName], began: Instant, deadline: Option<Instant>, ahead: &'a Ahead) -> Self {
         let held = ahead.first.first();
-        let left = deadline.map(|deadline| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            // What is left when it begins is all of it.
-            seconds(left + Duration::from_millis(999))
-        });
+        let left = deadline
+            .map(|deadline| seconds_left(deadline.saturating_duration_since(Instant::now())));
         Self {
             name: held.map_or_else(|| list(asked), |held| asked_of(asked, held).to_string()),
             waited: seconds(began.elapsed()),
@@ -233,7 +230,7 @@ impl<'a> Facts<'a> {
             fit(&printable(&who), columns / 3)
         );
         if let Some(left) = expires_in(held).filter(|_| held.standing != Standing::Waiting) {
-            let _ = write!(line, ", {} to go", seconds(left));
+            let _ = write!(line, ", {} to go", seconds_left(left));
         }
         let _ = write!(line, " (pid {}, ", holder.pid);
         let command = printable(&holder.command);
@@ -254,8 +251,13 @@ impl<'a> Facts<'a> {
 }
 
 /// A duration in whole seconds.
-fn seconds(duration: Duration) -> String {
+pub fn seconds(duration: Duration) -> String {
     show(Duration::from_secs(duration.as_secs()))
+}
+
+/// What is left of a duration in whole seconds: when it begins all of it, and nothing only at its end.
+pub fn seconds_left(duration: Duration) -> String {
+    seconds(duration + Duration::from_millis(999))
 }
 
 /// `1st`, `2nd`, `11th`.

@@ -175,6 +175,12 @@ pub trait Store {
     /// The store cannot be used.
     fn held(&mut self, names: &[LockName]) -> Result<Vec<Held>>;
 
+    /// Everybody who holds one of these locks or stands in a line for one, in the order of the line, if alive.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn line(&mut self, names: &[LockName]) -> Result<Vec<Held>>;
+
     /// Takes leases from their holders: those of these locks, if `fence` is none or theirs. Bare leases end here;
     /// supervised ones are told to end, unless `at_once`, which ends those here too.
     ///

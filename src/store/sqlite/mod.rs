@@ -885,6 +885,18 @@ impl Store for SqliteStore {
         })
     }
 
+    fn line(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
+        self.read_held(|transaction| {
+            let mut tickets = Vec::new();
+            for name in names {
+                tickets.extend(ticket::line_of(transaction, name)?);
+            }
+            tickets.sort_by_key(|ticket| ticket.id);
+            tickets.dedup_by_key(|ticket| ticket.id);
+            Ok(tickets)
+        })
+    }
+
     fn revoke(
         &mut self,
         names: &[LockName],
