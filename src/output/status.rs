@@ -68,7 +68,7 @@ pub fn overview(location: &str, rows: &[Row<'_>], room: Option<usize>) -> String
     let states = rows.iter().map(|row| row.held.map_or("free", word).into());
     let waiting = rows.iter().map(|row| row.waiting.to_string());
     let columns = vec![
-        Column::new("NAME", 0, names.collect()).cut_to(10),
+        Column::new("NAME", 0, names.collect()).cut_to(12),
         Column::new("STATE", 0, states.collect()),
         Column::new("MODE", 6, cells(&|held| Some(mode_text(held)))).unless_all("exclusive"),
         Column::new("HOLDER", 0, cells(&|held| Some(who(held))))
@@ -76,10 +76,9 @@ pub fn overview(location: &str, rows: &[Row<'_>], room: Option<usize>) -> String
             .unless_all(NOTHING),
         Column::new("PID", 7, cells(&|held| Some(held.holder.pid.to_string()))),
         Column::new("FENCE", 8, cells(&|held| Some(held.fence?.to_string()))),
-        Column::new("HELD FOR", 1, cells(&|held| Some(seconds(held_for(held)))))
-            .unless_all(NOTHING),
+        Column::new("HELD", 1, cells(&|held| Some(seconds(held_for(held))))).unless_all(NOTHING),
         Column::new(
-            "EXPIRES IN",
+            "EXPIRES",
             3,
             cells(&|held| expires_in(held).map(seconds_left)),
         )

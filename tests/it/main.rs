@@ -19,6 +19,7 @@ mod pty;
 mod readme;
 mod run;
 mod signals;
+mod status;
 mod support;
 mod terminal;
 mod waiters;

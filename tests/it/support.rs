@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -429,6 +429,14 @@ impl<'a> Call<'a> {
     pub fn hold(self) -> Running<'a> {
         self.args(["--", "sh", "-c", "echo ready; read x; exit 0"])
             .start_ready()
+    }
+
+    /// Starts it with a pipe for stdout, of which the test has the other end.
+    #[track_caller]
+    pub fn start_piped(self) -> (Running<'a>, ChildStdout) {
+        let mut running = self.stdout(Stdio::piped()).start();
+        let output = running.child.stdout.take().expect("a pipe");
+        (running, output)
     }
 
     /// Starts it with a pipe for stdin, and waits until it has printed `ready`.
