@@ -115,7 +115,7 @@ __tenure_options() {
         release) echo '--token --fd --if-fence --db --force --now --json --quiet --verbose --help --version' ;;
         extend) echo '--token --ttl --db --json --quiet --verbose --help --version' ;;
         run) echo '--ttl --wait --slots --at-least --conflict-exit-code --note --max-time --kill-after --on-lost --db --no-wait --shared --exclusive --quiet --verbose --help --version' ;;
-        status) echo '--token --db --json --quiet --verbose --help --version' ;;
+        status) echo '--token --db --watch --json --quiet --verbose --help --version' ;;
         log) echo '--lines --since --db --follow --timeline --json --quiet --verbose --help --version' ;;
     esac
 }

@@ -53,7 +53,7 @@ pub struct Common {
     #[arg(long, display_order = 900, value_name = "PATH", env = "TENURE_DB", hide_env_values = true, global = true, value_parser = OsStringValueParser::new().try_map(not_empty_path))]
     pub db: Option<PathBuf>,
 
-    /// Say nothing of locks that are busy or not held; the exit status tells
+    /// Say nothing of locks that are busy, waited for or not held; the exit status tells
     ///
     /// A database that cannot be used is still reported.
     #[arg(
@@ -98,9 +98,10 @@ pub enum Verb {
     /// CMD finds TENURE_DB, TENURE_LOCK (the names, one a line), TENURE_TOKEN and TENURE_FENCE in its environment.
     #[command(override_usage = "tenure run [OPTIONS] <NAME>... -- <CMD> [ARG]...")]
     Run(Run),
-    /// Show who holds what
+    /// Show who holds what, and who waits
     ///
-    /// Without names, all locks that are held; with names, those, held or free.
+    /// Without names, a table of all locks that are held or waited for; with names, all that is known of those, held or free,
+    /// and the line of those who wait for each.
     #[command(
         override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN>"
     )]
@@ -169,7 +170,8 @@ pub struct Taking {
 
     /// Wait this long for the locks, or `forever`; without it, one try
     ///
-    /// Waiters stand in a line: first in, first out. A wait of 0 is one try.
+    /// Waiters stand in a line: first in, first out. A wait of 0 is one try. Who waits is told of it: at a terminal by a
+    /// line that is gone when the wait is over, elsewhere by one when it begins, one each minute and one when it ends.
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse_patience, allow_negative_numbers = true, conflicts_with = "no_wait")]
     pub wait: Option<Patience>,
 
@@ -347,6 +349,12 @@ pub struct Status {
     /// are. TENURE_TOKEN is not looked at.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<Token>,
+
+    /// Show it anew each second, until Ctrl-C
+    ///
+    /// At a terminal on the whole screen; elsewhere, and with --json, one after the other.
+    #[arg(long, conflicts_with = "token")]
+    pub watch: bool,
 
     /// Print one JSON object a lock, each on a line
     #[arg(long)]

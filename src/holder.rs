@@ -93,6 +93,20 @@ pub fn show(holder: &Holder) -> String {
     )
 }
 
+/// Whether the process of a `run` on this machine is stopped, as far as a look at it tells: another process may have its
+/// number by now.
+pub fn is_stopped(holder: &Holder) -> bool {
+    let of = |file| fs::read_to_string(format!("/proc/{}/{file}", holder.pid)).ok();
+    let is_here = holder.host == uname().nodename().to_string_lossy();
+    let is_tenure = || {
+        of("comm")
+            .is_some_and(|name| fs::read_to_string("/proc/self/comm").is_ok_and(|own| own == name))
+    };
+    // After the name in parentheses.
+    let state = || of("stat")?.rsplit(") ").next()?.chars().next();
+    is_here && is_tenure() && state().is_some_and(|state| matches!(state, 'T' | 't'))
+}
+
 /// The user's name in the password database, or the number where there is none.
 pub fn user_name(uid: u32) -> String {
     // The database may be on some server, and a list of leases has few users.

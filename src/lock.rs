@@ -186,6 +186,15 @@ pub struct Held {
     pub inside_of: Option<i64>,
 }
 
+/// What a request in the line has before it, for people to be told.
+#[derive(Clone, Debug, Default)]
+pub struct Ahead {
+    /// On each of its locks the first in its way: its holder, or who is next.
+    pub first: Vec<Held>,
+    /// Its place in the line for the lock that the first of these is about, counted from 1, and how many stand there.
+    pub place: Option<(u32, u32)>,
+}
+
 /// When a time to live passes, on both clocks, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {

@@ -250,14 +250,15 @@ impl Signals {
         Self::capture(&read, &STOPS, chld_ignored)
     }
 
-    /// For a command that may wait: what ends it, and the stop that makes it leave the line.
+    /// For a command that may wait: what ends it, the stop that makes it leave the line, and what makes it draw anew
+    /// what it shows.
     ///
     /// # Errors
     /// Those of signalfd(2): no descriptor left.
     pub fn for_waiter() -> io::Result<Self> {
         let read: Vec<c_int> = TERMINATION
             .into_iter()
-            .chain([Signal::TSTP])
+            .chain([Signal::TSTP, Signal::CONT, Signal::WINCH])
             .filter(|&signal| !is_ignored(signal))
             .map(|signal| signal.0)
             .collect();

@@ -69,7 +69,7 @@ fn exits_of(verb: &str) -> Vec<Exit> {
         Exit::Done | Exit::Usage | Exit::Store => true,
         Exit::Busy(_) | Exit::Deadlock => verb == "acquire",
         Exit::NotHeld => !matches!(verb, "acquire" | "log"),
-        Exit::Signal(_) => matches!(verb, "acquire" | "release"),
+        Exit::Signal(_) => matches!(verb, "acquire" | "release" | "status"),
         _ => false,
     };
     let is_full = matches!(verb, "tenure" | "run");

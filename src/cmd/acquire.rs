@@ -64,6 +64,8 @@ fn acquire(args: &Acquire, common: &Common) -> Result<Exit> {
                             name: output::asked_of(&request.names, held),
                             held: Some(held),
                             waiting: 0,
+                            line: None,
+                            is_last: true,
                         })
                     })
                     .collect();

@@ -11,6 +11,7 @@ use crate::exit::{Exit, Usage};
 use crate::holder;
 use crate::lock::{Event, Held, Lease, Request};
 use crate::output;
+use crate::output::waiting::Waiting;
 use crate::signals::{self, Signal, Signals};
 use crate::store::{Answer, Keeping, Obstacle, Store};
 use crate::wait::{self, Watches, Woken};
@@ -49,9 +50,17 @@ pub fn take(
         Patience::Forever => None,
     };
     let mut watches = None;
+    // Nothing of it is done before there is a wait.
+    let mut view: Option<Waiting<'_>> = None;
+    let new_view = || Waiting::new(&request.names, common.quiet, began, deadline);
+    let end = |view: Option<Waiting<'_>>, signal, others| {
+        view.into_iter().for_each(Waiting::interrupted);
+        Ok(Taken::Not(Exit::Signal(signal), others))
+    };
     loop {
         let others = match store.acquire(request, keeping, patience != Patience::None)? {
             Answer::Granted(lease) => {
+                view.into_iter().for_each(Waiting::had);
                 explain(common, || {
                     format!(
                         "holding {} with fence {} (in {})",
@@ -64,6 +73,7 @@ pub fn take(
             }
             Answer::OtherSlots(slots) => return Err(other_slots(request, slots)),
             Answer::Deadlock(circle) => {
+                drop(view);
                 output::say(&output::deadlock(&request.names, &circle));
                 store.refused(request, asked_at, Event::Deadlock, &circle);
                 return Ok(Taken::Not(Exit::Deadlock, circle));
@@ -73,16 +83,24 @@ pub fn take(
                     Some(watches) => watches,
                     none => none.insert(Watches::new(&store.guard_path()).context("cannot wait")?),
                 };
-                let waited = stand_in_line(store, request, &obstacle, watches, signals, deadline);
+                let waiting = view.get_or_insert_with(new_view);
+                waiting.is_behind(&others);
+                let waited = Stay {
+                    request,
+                    obstacle: &obstacle,
+                    watches,
+                    signals,
+                    deadline,
+                }
+                .last(store, waiting);
                 if let Ok(Waited::LookAgain) = waited {
                     continue;
                 }
                 store.leave()?;
                 match waited? {
-                    Waited::Ended(signal) => {
-                        return Ok(Taken::Not(Exit::Signal(signal), Vec::new()));
-                    }
+                    Waited::Ended(signal) => return end(view, signal, Vec::new()),
                     Waited::Stopped => {
+                        waiting.pause();
                         signals::stop_by(Signal::TSTP);
                         continue;
                     }
@@ -91,21 +109,27 @@ pub fn take(
             }
             Answer::Busy(others) => {
                 if let Some(signal) = pending_end(signals) {
-                    return Ok(Taken::Not(Exit::Signal(signal), others));
+                    return end(view, signal, others);
                 }
                 let now = Instant::now();
                 if deadline.is_none_or(|deadline| now < deadline) {
                     // A store that cannot vouch for waiters has no line; they look in turn.
                     let again = now + wait::jittered(POLL);
                     let until = deadline.map_or(again, |deadline| deadline.min(again));
-                    match interruption(signals, until)? {
-                        Some(signal) => return Ok(Taken::Not(Exit::Signal(signal), others)),
+                    let waiting = view.get_or_insert_with(new_view);
+                    waiting.is_behind(&others);
+                    if waiting.is_due() {
+                        waiting.show(None);
+                    }
+                    match interruption(signals, until, waiting)? {
+                        Some(signal) => return end(view, signal, others),
                         None => continue,
                     }
                 }
                 others
             }
         };
+        drop(view);
         if !common.quiet {
             say_busy(store, request, &others, patience);
         }
@@ -138,51 +162,61 @@ enum Waited {
     RanOut,
 }
 
-/// Blocks until it is time to look along the line again, or to leave it.
-fn stand_in_line(
-    store: &mut dyn Store,
-    request: &Request,
-    obstacle: &Obstacle,
-    watches: &Watches,
-    signals: &Signals,
+/// A stay in the line behind an obstacle.
+struct Stay<'a> {
+    request: &'a Request,
+    obstacle: &'a Obstacle,
+    watches: &'a Watches,
+    signals: &'a Signals,
     deadline: Option<Instant>,
-) -> Result<Waited> {
-    for (inode, byte) in &obstacle.bytes {
-        watches.watch(*inode, *byte).context("cannot wait")?;
-    }
-    let began = Instant::now();
-    let again = obstacle.again.map(|again| began + again);
-    let mut tick = began + wait::jittered(SLOW_TICK);
-    loop {
-        let moments = [Some(tick), again, deadline];
-        let mut until = moments.into_iter().flatten().min().unwrap_or(tick);
-        if obstacle.is_unguarded {
-            until = until.min(Instant::now() + POLL);
+}
+
+impl Stay<'_> {
+    /// Blocks until it is time to look along the line again, or to leave it.
+    fn last(&self, store: &mut dyn Store, shown: &mut Waiting<'_>) -> Result<Waited> {
+        let obstacle = self.obstacle;
+        for (inode, byte) in &obstacle.bytes {
+            self.watches.watch(*inode, *byte).context("cannot wait")?;
         }
-        match watches.wait(signals, until).context("cannot wait")? {
-            Woken::Byte => return Ok(Waited::LookAgain),
-            Woken::Signal(received) if received.signal == Signal::TSTP => {
-                return Ok(Waited::Stopped);
+        let began = Instant::now();
+        let again = obstacle.again.map(|again| began + again);
+        let mut tick = began + wait::jittered(SLOW_TICK);
+        loop {
+            let moments = [Some(tick), again, self.deadline, shown.next()];
+            let mut until = moments.into_iter().flatten().min().unwrap_or(tick);
+            if obstacle.is_unguarded {
+                until = until.min(Instant::now() + POLL);
             }
-            Woken::Signal(received) if ends(received.signal) => {
-                return Ok(Waited::Ended(received.signal));
-            }
-            Woken::Signal(_) => {}
-            Woken::Time => {
-                let now = Instant::now();
-                if deadline.is_some_and(|deadline| now >= deadline) {
-                    return Ok(Waited::RanOut);
+            let woken = self.watches.wait(self.signals, until);
+            match woken.context("cannot wait")? {
+                Woken::Byte => return Ok(Waited::LookAgain),
+                Woken::Signal(received) if received.signal == Signal::TSTP => {
+                    return Ok(Waited::Stopped);
                 }
-                if again.is_some_and(|again| now >= again)
-                    || (obstacle.is_unguarded && store.has_changed()?)
-                {
-                    return Ok(Waited::LookAgain);
+                Woken::Signal(received) if ends(received.signal) => {
+                    return Ok(Waited::Ended(received.signal));
                 }
-                if now >= tick {
-                    tick = now + wait::jittered(SLOW_TICK);
-                    // What cannot be told now can the next time.
-                    if store.has_missed(request, obstacle).unwrap_or(false) {
+                // It goes on after a stop that nobody could see coming, or the terminal is wider or narrower.
+                Woken::Signal(_) => shown.redraw(),
+                Woken::Time => {
+                    let now = Instant::now();
+                    if self.deadline.is_some_and(|deadline| now >= deadline) {
+                        return Ok(Waited::RanOut);
+                    }
+                    if again.is_some_and(|again| now >= again)
+                        || (obstacle.is_unguarded && store.has_changed()?)
+                    {
                         return Ok(Waited::LookAgain);
+                    }
+                    if now >= tick {
+                        tick = now + wait::jittered(SLOW_TICK);
+                        // What cannot be told now can the next time.
+                        if store.has_missed(self.request, obstacle).unwrap_or(false) {
+                            return Ok(Waited::LookAgain);
+                        }
+                    }
+                    if shown.is_due() {
+                        shown.show(store.ahead(self.request).ok().flatten());
                     }
                 }
             }
@@ -204,10 +238,17 @@ fn say_busy(store: &dyn Store, request: &Request, others: &[Held], patience: Pat
 }
 
 /// Waits until the moment has passed, or a signal comes that ends the program. Stops when the terminal says so.
-fn interruption(signals: &Signals, until: Instant) -> Result<Option<Signal>> {
+fn interruption(
+    signals: &Signals,
+    until: Instant,
+    shown: &mut Waiting<'_>,
+) -> Result<Option<Signal>> {
     loop {
         match wait::for_signal(signals, until)? {
-            Some(received) if received.signal == Signal::TSTP => signals::stop_by(Signal::TSTP),
+            Some(received) if received.signal == Signal::TSTP => {
+                shown.pause();
+                signals::stop_by(Signal::TSTP);
+            }
             Some(received) if ends(received.signal) => return Ok(Some(received.signal)),
             None if Instant::now() >= until => return Ok(None),
             Some(_) | None => {}
@@ -228,6 +269,6 @@ pub fn pending_end(signals: &Signals) -> Option<Signal> {
 }
 
 /// Whether a signal ends a program that does nothing about it: of those that are read here, all but these.
-fn ends(signal: Signal) -> bool {
+pub fn ends(signal: Signal) -> bool {
     ![Signal::CHLD, Signal::CONT, Signal::WINCH, Signal::TSTP].contains(&signal)
 }

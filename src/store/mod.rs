@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 
-use crate::lock::{Ending, Entry, Event, Held, Lease, LockName, Request, Token};
+use crate::lock::{Ahead, Ending, Entry, Event, Held, Lease, LockName, Request, Token};
 
 /// What came of a request for locks.
 pub enum Answer {
@@ -142,6 +142,13 @@ pub trait Store {
     /// The store could not be told. Whoever looks along the line finds the place empty all the same.
     fn leave(&mut self) -> Result<()>;
 
+    /// What the own request has before it in the line, at the time of asking; none when it does not stand there. Never
+    /// waits long.
+    ///
+    /// # Errors
+    /// It could not be told.
+    fn ahead(&mut self, request: &Request) -> Result<Option<Ahead>>;
+
     /// Whether anybody has written since this was last asked.
     ///
     /// # Errors
@@ -191,6 +198,12 @@ pub trait Store {
     /// # Errors
     /// The store cannot be used.
     fn held(&mut self, names: &[LockName]) -> Result<Vec<Held>>;
+
+    /// Everybody who holds one of these locks or stands in a line for one, in the order of the line, if alive.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn line(&mut self, names: &[LockName]) -> Result<Vec<Held>>;
 
     /// Takes leases from their holders: those of these locks, if `fence` is none or theirs. Bare leases end here;
     /// supervised ones are told to end, unless `at_once`, which ends those here too.

@@ -118,7 +118,7 @@ fn a_cron_job_that_overlaps_itself_runs_once_at_a_time_and_the_rest_are_skipped_
         "* * * * * cd {directory} && {{ {TENURE} run -q -E 0 skipping -- sh job skipping; echo $? >>skipping.codes; }} >>skipping.said 2>&1\n"
     );
     let waiting = format!(
-        "* * * * * cd {directory} && {{ {TENURE} run -w 50 waiting -- sh job waiting; echo $? >>waiting.codes; }} >>waiting.said 2>&1\n"
+        "* * * * * cd {directory} && {{ {TENURE} run -q -w 50 waiting -- sh job waiting; echo $? >>waiting.codes; }} >>waiting.said 2>&1\n"
     );
     fs::write(sandbox.path("waiting.go"), "").unwrap();
     let _cron = cron(

@@ -102,7 +102,12 @@ fn another_lock_inside_is_waited_for() {
     until(SOON, "it stands in the line", || sandbox.line().len() == 1);
     throughout(ms(200), "it waits", || !outer.is_over());
     other.end().exits(0);
-    outer.wait().exits(0).prints("in\n").says_nothing();
+    outer
+        .wait()
+        .without_wait()
+        .exits(0)
+        .prints("in\n")
+        .says_nothing();
 }
 
 #[test]
@@ -171,7 +176,10 @@ fn assert_one_is_told(mut all: Vec<Running<'_>>) -> Outcome {
     let began = Instant::now();
     until(SOON, "one is told", || all.iter_mut().any(Running::is_over));
     assert!(began.elapsed() < AT_ONCE, "it took {:?}", began.elapsed());
-    let outcomes: Vec<Outcome> = all.into_iter().map(Running::wait).collect();
+    let outcomes: Vec<Outcome> = all
+        .into_iter()
+        .map(|one| one.wait().without_wait())
+        .collect();
     let (told, done): (Vec<_>, Vec<_>) = outcomes
         .into_iter()
         .partition(|outcome| outcome.code == Some(75));
@@ -325,7 +333,12 @@ fn a_slot_that_a_stranger_holds_is_waited_for() {
     until(SOON, "it stands in the line", || sandbox.line().len() == 1);
     throughout(ms(200), "it waits", || !outer.is_over());
     stranger.end().exits(0);
-    outer.wait().exits(0).prints("ready\nin\n").says_nothing();
+    outer
+        .wait()
+        .without_wait()
+        .exits(0)
+        .prints("ready\nin\n")
+        .says_nothing();
 }
 
 #[test]
@@ -340,7 +353,12 @@ fn a_slot_for_which_a_stranger_stands_in_line_before_is_waited_for() {
     before.enters_at_once();
     throughout(ms(200), "it waits", || !outer.is_over());
     before.end().exits(0);
-    outer.wait().exits(0).prints("ready\nin\n").says_nothing();
+    outer
+        .wait()
+        .without_wait()
+        .exits(0)
+        .prints("ready\nin\n")
+        .says_nothing();
 }
 
 #[test]
@@ -384,7 +402,7 @@ fn slots_whose_holders_wait_for_each_other_are_a_deadlock_told_with_all_of_them(
          a slot of A is held by *, inside of which X is waited for by *",
     );
     for one in all {
-        one.wait().exits(0).says_nothing();
+        one.wait().without_wait().exits(0).says_nothing();
     }
 }
 
@@ -415,7 +433,7 @@ fn who_takes_the_last_way_out_of_a_wait_for_slots_is_told() {
     fourth.stdin = None;
     fourth.wait().exits(75).says("*for ever*");
     for running in [one, other, third] {
-        running.wait().exits(0).says_nothing();
+        running.wait().without_wait().exits(0).says_nothing();
     }
 }
 

@@ -92,7 +92,12 @@ fn a_cancelled_deploy_leaves_nothing_behind_and_the_others_go_through_one_at_a_t
     cancel(stubborn);
     until(SOON, "the script is dead", || !is_alive(script));
     for other in others {
-        other.wait().exits(0).prints_nothing().says_nothing();
+        other
+            .wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     for seconds in ["301", "302", "303", "304"] {
         assert!(
@@ -118,7 +123,12 @@ fn a_deploy_that_is_cancelled_in_the_line_never_runs() {
     cancelled.wait().dies_by(Signal::INT).prints_nothing();
     holder.end();
     for other in others {
-        other.wait().exits(0).prints_nothing().says_nothing();
+        other
+            .wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     let history = history(&sandbox);
     assert_eq!(history.len(), 2 * OTHERS, "{history:#?}");
@@ -166,7 +176,12 @@ fn a_deploy_whose_step_shell_is_cancelled_ends_with_the_runners_sweep() {
     );
     sweep(&sandbox);
     for other in others {
-        other.wait().exits(0).prints_nothing().says_nothing();
+        other
+            .wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     assert_one_at_a_time(&history(&sandbox));
 }

@@ -39,7 +39,12 @@ fn ten_waiters_enter_in_the_order_in_which_they_came() {
     assert_eq!(sandbox.line(), pids);
     holder.end().exits(0);
     for waiter in waiters {
-        waiter.wait().exits(0).prints_nothing().says_nothing();
+        waiter
+            .wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     let order: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     assert_eq!(history(&sandbox), order);
@@ -194,7 +199,11 @@ fn names_in_opposite_order_twenty_at_once_all_get_through() {
     };
     let all: Vec<_> = (0..20).map(start).collect();
     for one in all {
-        one.wait().exits(0).prints_nothing().says_nothing();
+        one.wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     assert_eq!(history(&sandbox), ["in"; 20]);
 }
@@ -460,7 +469,8 @@ fn a_wait_ends_in_time_however_often_it_is_woken() {
         }
         is_over
     });
-    waiter.wait().is_busy("A").took(ms(3000)..ms(3500));
+    let outcome = waiter.wait().without_wait();
+    outcome.is_busy("A").took(ms(3000)..ms(3500));
     assert!(!holder.is_over());
     assert!(!sandbox.path("ran").exists(), "CMD was run");
 }
@@ -478,7 +488,8 @@ fn a_wait_behind_a_bare_lease_ends_in_time_however_often_the_store_changes() {
             .run()
             .exits(0);
     }
-    waiter.wait().is_busy("A").took(ms(3000)..ms(3500));
+    let outcome = waiter.wait().without_wait();
+    outcome.is_busy("A").took(ms(3000)..ms(3500));
     assert!(!sandbox.path("ran").exists(), "CMD was run");
 }
 
@@ -620,7 +631,7 @@ fn delete_under_waiters(files: &[&str]) -> Vec<String> {
     waiters.extend((0..2).map(|_| waiter().start()));
     holder.wait().exits(76);
     for waiter in waiters {
-        let outcome = waiter.wait();
+        let outcome = waiter.wait().without_wait();
         outcome.took(..ms(30_000));
         match outcome.code {
             Some(0) => outcome.says_nothing(),

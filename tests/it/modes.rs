@@ -127,7 +127,11 @@ fn nine_jobs_with_three_slots_are_never_more_than_three() {
     };
     let jobs: Vec<_> = (0..9).map(start).collect();
     for job in jobs {
-        job.wait().exits(0).prints_nothing().says_nothing();
+        job.wait()
+            .without_wait()
+            .exits(0)
+            .prints_nothing()
+            .says_nothing();
     }
     let history = fs::read_to_string(sandbox.path("history")).expect("they ran");
     let mut at_work = HashSet::new();

@@ -1,4 +1,4 @@
-//! A real pseudo-terminal: what somebody at the keyboard types, and what they see.
+//! A real pseudo-terminal: what somebody at the keyboard types, what programs print there, and what one sees of it.
 
 #![allow(unsafe_code)]
 
@@ -15,6 +15,8 @@ use rustix::process::{ioctl_tiocsctty, setsid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
+use unicode_width::UnicodeWidthChar;
+
 use crate::support::{Call, Running, SOON, ms};
 
 pub const CTRL_C: &str = "\x03";
@@ -28,9 +30,13 @@ pub const PROMPT: &str = "prompt> ";
 pub struct Terminal {
     keyboard: File,
     line: File,
+    /// All that was printed.
     screen: String,
-    /// Up to here the screen has been looked at.
+    /// Up to here it has been looked at.
     seen: usize,
+    picture: Picture,
+    /// Bytes of a character that has not come whole.
+    rest: Vec<u8>,
 }
 
 impl Terminal {
@@ -53,11 +59,13 @@ impl Terminal {
         let flags = fcntl_getfl(&controller).expect("it is open");
         fcntl_setfl(&controller, flags | OFlags::NONBLOCK).expect("it is open");
         let keyboard = File::from(controller);
-        let terminal = Self {
+        let mut terminal = Self {
             keyboard,
             line,
             screen: String::new(),
             seen: 0,
+            picture: Picture::default(),
+            rest: Vec::new(),
         };
         terminal.resize(80);
         terminal
@@ -124,8 +132,33 @@ impl Terminal {
         self.screen.replace("\r\n", "\n")
     }
 
+    /// What one sees now: lines without the blanks at their ends.
+    pub fn picture(&mut self) -> String {
+        self.look();
+        self.picture.text()
+    }
+
+    /// Waits until one sees what `is_it` looks for, and returns all that one sees then.
+    #[track_caller]
+    pub fn shows(&mut self, what: &str, mut is_it: impl FnMut(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let picture = self.picture();
+            if is_it(&picture) {
+                return picture;
+            }
+            assert!(
+                start.elapsed() < SOON,
+                "{what} is not to be seen:\n{picture}\nof {:?}",
+                self.screen
+            );
+            std::thread::sleep(ms(5));
+        }
+    }
+
     /// Another width, of which the terminal tells its foreground.
-    pub fn resize(&self, columns: u16) {
+    pub fn resize(&mut self, columns: u16) {
+        self.picture.columns = columns.into();
         let size = Winsize {
             ws_row: 24,
             ws_col: columns,
@@ -141,7 +174,15 @@ impl Terminal {
         loop {
             match self.keyboard.read(&mut bytes) {
                 Ok(count) if count > 0 => {
-                    self.screen += &String::from_utf8_lossy(&bytes[..count]);
+                    self.rest.extend(&bytes[..count]);
+                    let whole = match std::str::from_utf8(&self.rest) {
+                        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+                        _ => self.rest.len(),
+                    };
+                    let text: Vec<u8> = self.rest.drain(..whole).collect();
+                    let text = String::from_utf8_lossy(&text);
+                    self.picture.print(&text);
+                    self.screen += &text;
                 }
                 Ok(_) => return,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -150,5 +191,109 @@ impl Terminal {
                 Err(error) => panic!("the screen cannot be read: {error}"),
             }
         }
+    }
+}
+
+/// Its cells. A wide character is followed by an empty one.
+type Line = Vec<Option<char>>;
+
+/// As much of a terminal as programs use here: it knows the sequences that tenure writes, and panics at any other. It
+/// has as many lines as are written.
+#[derive(Default)]
+struct Picture {
+    columns: usize,
+    cells: Vec<Line>,
+    row: usize,
+    column: usize,
+    no_wrap: bool,
+    /// A sequence that has begun.
+    sequence: String,
+    /// The lines and the place in them to which the alternate screen will give way.
+    behind: Option<(Vec<Line>, usize, usize)>,
+}
+
+impl Picture {
+    fn print(&mut self, text: &str) {
+        for c in text.chars() {
+            if !self.sequence.is_empty() {
+                self.sequence.push(c);
+                if c.is_ascii_alphabetic() {
+                    let sequence = std::mem::take(&mut self.sequence);
+                    self.obey(&sequence);
+                }
+                continue;
+            }
+            match c {
+                '\x1b' => self.sequence.push(c),
+                '\r' => self.column = 0,
+                '\n' => self.row += 1,
+                '\x07' => {}
+                _ => self.draw(c),
+            }
+        }
+    }
+
+    fn draw(&mut self, c: char) {
+        assert!(!c.is_control(), "{c:?} reached the terminal");
+        let width = c.width().unwrap_or(0);
+        if self.column + width > self.columns {
+            if self.no_wrap {
+                self.column = self.columns - width;
+            } else {
+                (self.row, self.column) = (self.row + 1, 0);
+            }
+        }
+        while self.cells.len() <= self.row {
+            self.cells.push(Vec::new());
+        }
+        let line = &mut self.cells[self.row];
+        while line.len() < self.column + width {
+            line.push(Some(' '));
+        }
+        if width > 0 {
+            line[self.column] = Some(c);
+        }
+        if width == 2 {
+            line[self.column + 1] = None;
+        }
+        self.column += width;
+    }
+
+    fn obey(&mut self, sequence: &str) {
+        match &sequence[1..] {
+            "[J" => {
+                self.cells.truncate(self.row + 1);
+                self.erase_line();
+            }
+            "[K" => self.erase_line(),
+            "[H" => (self.row, self.column) = (0, 0),
+            "[?7l" => self.no_wrap = true,
+            "[?7h" => self.no_wrap = false,
+            "[?25l" | "[?25h" => {}
+            "[?1049h" => {
+                let before = std::mem::take(&mut self.cells);
+                self.behind = Some((before, self.row, self.column));
+            }
+            "[?1049l" => {
+                let behind = self.behind.take().expect("the alternate screen");
+                (self.cells, self.row, self.column) = behind;
+            }
+            other => panic!("an unknown sequence: ESC {other:?}"),
+        }
+    }
+
+    fn erase_line(&mut self) {
+        if let Some(line) = self.cells.get_mut(self.row) {
+            line.truncate(self.column);
+        }
+    }
+
+    fn text(&self) -> String {
+        let line = |cells: &Line| {
+            let text: String = cells.iter().flatten().collect();
+            text.trim_end().to_owned()
+        };
+        let lines: Vec<String> = self.cells.iter().map(line).collect();
+        lines.join("\n").trim_end().to_owned()
     }
 }

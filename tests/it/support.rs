@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -443,6 +443,14 @@ impl<'a> Call<'a> {
             .start_ready()
     }
 
+    /// Starts it with a pipe for stdout, of which the test has the other end.
+    #[track_caller]
+    pub fn start_piped(self) -> (Running<'a>, ChildStdout) {
+        let mut running = self.stdout(Stdio::piped()).start();
+        let output = running.child.stdout.take().expect("a pipe");
+        (running, output)
+    }
+
     /// Starts it with a pipe for stdin, and waits until it has printed `ready`.
     #[track_caller]
     pub fn start_ready(self) -> Running<'a> {
@@ -701,6 +709,20 @@ impl Outcome {
             !said.trim_end().contains(char::is_control),
             "a control character: {self:#?}"
         );
+        self
+    }
+
+    /// Without the lines by which a wait that is not at a terminal is told.
+    pub fn without_wait(mut self) -> Self {
+        let is_of_wait = |line: &str| {
+            line.starts_with("tenure: waiting, ")
+                || (line.starts_with("tenure: holding ") && line.contains(" after a wait of "))
+        };
+        self.stderr = self
+            .stderr
+            .split_inclusive('\n')
+            .filter(|line| !is_of_wait(line))
+            .collect();
         self
     }
 

@@ -32,7 +32,7 @@ use crate::clock::Clock;
 use crate::duration::{from_millis, millis, show};
 use crate::guard::{self, Guard, Hold};
 use crate::lock::{
-    Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
+    Ahead, Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
 use crate::signals::NoStops;
 use crate::wait;
@@ -52,10 +52,11 @@ const NOTING: Duration = Duration::from_secs(1);
 
 /// How large the WAL may be, in frames, before it is written back: it would never shrink by itself, and the first to
 /// open the database reads all of it. To write it back takes milliseconds, which are too many between two jobs of a
-/// moment that wait for each other; and while they do, nobody is the first.
+/// moment that wait for each other; and while they do, nobody is the first. A `run` writes six frames or seven, so that
+/// one of a dozen writes them back.
 const fn wal_frames(backlog: Backlog) -> u64 {
     match backlog {
-        Backlog::Some => 64,
+        Backlog::Some => 80,
         Backlog::Much => 768,
     }
 }
@@ -160,6 +161,19 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         };
         return Ok(Some(store));
     }
+}
+
+/// Tickets, as others are told of them.
+fn shown(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    tickets: Vec<Ticket>,
+) -> Result<Vec<Held>> {
+    let show = |ticket: Ticket| {
+        let standing = rules.standing(&ticket)?;
+        ticket.into_held(transaction, rules, standing)
+    };
+    tickets.into_iter().map(show).collect()
 }
 
 fn missing(path: &Path, named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore>> {
@@ -454,13 +468,7 @@ impl SqliteStore {
                 }
                 Found::Blocked(obstacle) => obstacle,
             };
-            let shown = |tickets: Vec<Ticket>| -> Result<Vec<Held>> {
-                let show = |ticket: Ticket| {
-                    let standing = rules.standing(&ticket)?;
-                    ticket.into_held(transaction, rules, standing)
-                };
-                tickets.into_iter().map(show).collect()
-            };
+            let shown = |tickets| shown(transaction, rules, tickets);
             let first = shown(ticket::first_in_the_way(transaction, rules, request, at)?)?;
             let Some(mark) = mark.filter(|_| waits) else {
                 return Ok(Some(Entry::Busy(first)));
@@ -802,6 +810,26 @@ impl Store for SqliteStore {
         Ok(shown)
     }
 
+    fn ahead(&mut self, request: &Request) -> Result<Option<Ahead>> {
+        let Some((place, _)) = self.place else {
+            return Ok(None);
+        };
+        self.patience.set(SHORT_PATIENCE);
+        let transaction = self.connection.unchecked_transaction()?;
+        let rules = self.rules();
+        let first = ticket::first_in_the_way(&transaction, &rules, request, place)?;
+        let about = first.first().and_then(|ticket| {
+            let mut names = request.names.iter();
+            names.find(|name| ticket.names.contains(name))
+        });
+        let place = match about {
+            Some(name) => Some(ticket::place_in_line(&transaction, &rules, name, place)?),
+            None => None,
+        };
+        let first = shown(&transaction, &rules, first)?;
+        Ok(Some(Ahead { first, place }))
+    }
+
     fn has_changed(&mut self) -> Result<bool> {
         self.patience.set(SHORT_PATIENCE);
         let version = self.data_version()?;
@@ -874,6 +902,18 @@ impl Store for SqliteStore {
         self.read_held(|transaction| match names {
             [] => ticket::all_held(transaction),
             names => ticket::holding(transaction, names),
+        })
+    }
+
+    fn line(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
+        self.read_held(|transaction| {
+            let mut tickets = Vec::new();
+            for name in names {
+                tickets.extend(ticket::line_of(transaction, name)?);
+            }
+            tickets.sort_by_key(|ticket| ticket.id);
+            tickets.dedup_by_key(|ticket| ticket.id);
+            Ok(tickets)
         })
     }
 

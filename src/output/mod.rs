@@ -1,5 +1,12 @@
 //! The only printing outside `main`: messages, tables, JSON. Nothing that comes from elsewhere reaches a terminal
 //! with its control characters.
+//!
+//! `screen` knows what a terminal is, `waiting` tells of a wait, `table` makes columns fit, `status` has its views.
+
+pub mod screen;
+pub mod status;
+mod table;
+pub mod waiting;
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
@@ -52,13 +59,12 @@ pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&json_line(value))
 }
 
-/// One JSON object on a line, in which nothing commands a terminal either: JSON itself wants only half of that escaped.
+/// A JSON object on a line of its own. What JSON lets stand and a terminal may obey is written as an escape.
 pub fn json_line(value: &Value) -> String {
-    let text = value.to_string();
-    let mut line = String::with_capacity(text.len() + 1);
-    for c in text.chars() {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        // Only strings have any such character, and none of them needs more than four digits.
         if is_harmful(c) {
-            // They stand in strings alone, and each is one unit of UTF-16.
             let _ = write!(line, "\\u{:04x}", u32::from(c));
         } else {
             line.push(c);
@@ -233,7 +239,7 @@ pub fn asked_of<'a>(asked: &'a [LockName], held: &'a Held) -> &'a LockName {
     both.next().or(held.names.first()).unwrap_or(&asked[0])
 }
 
-/// How long it has been held, by the wall clock, which is good enough to read.
+/// How long it has been held, or waited for, by the wall clock, which is good enough to read.
 fn held_for(held: &Held) -> Duration {
     granted_at(held).elapsed().unwrap_or_default()
 }
@@ -261,6 +267,10 @@ pub struct Row<'a> {
     pub held: Option<&'a Held>,
     /// How many stand in the line for the lock.
     pub waiting: usize,
+    /// Who they are, in order, where that was asked for.
+    pub line: Option<&'a [&'a Held]>,
+    /// No other row of the same lock comes after this one.
+    pub is_last: bool,
 }
 
 /// One lock as the man page describes it, held or free. No token. Every key is there, null where there is nothing
@@ -274,7 +284,10 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "mode": held.map(|held| mode(held.mode).0),
         "slots": held.and_then(|held| mode(held.mode).1),
         "slot": held.and_then(|held| held.slot),
+        "stopped": held.and_then(status::is_stopped),
+        "expiring": held.map(is_expiring),
         "waiting": row.waiting,
+        "line": row.line.map(|line| line.iter().map(|held| waiter_json(held)).collect::<Vec<_>>()),
         "names": held.map(|held| held.names.iter().map(LockName::as_str).collect::<Vec<_>>()),
         "fence": held.map(|held| held.fence),
         "guarded": held.map(|held| held.guarded),
@@ -291,6 +304,27 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "directory": holder.map(|holder| &holder.directory),
         "note": holder.and_then(|holder| holder.note.as_ref()),
         "url": holder.and_then(|holder| holder.url.as_ref()),
+    })
+}
+
+/// One who waits, as the man page describes it.
+fn waiter_json(held: &Held) -> Value {
+    let holder = &held.holder;
+    json!({
+        "mode": mode(held.mode).0,
+        "slots": mode(held.mode).1,
+        "names": held.names.iter().map(LockName::as_str).collect::<Vec<_>>(),
+        "inside_of": held.inside_of,
+        "asked_at": humantime::format_rfc3339_millis(granted_at(held)).to_string(),
+        "waited_ms": millis(held_for(held)),
+        "user": holder::user_name(holder.uid),
+        "uid": holder.uid,
+        "host": holder.host,
+        "pid": holder.pid,
+        "command": holder.command,
+        "directory": holder.directory,
+        "note": holder.note,
+        "url": holder.url,
     })
 }
 
@@ -357,64 +391,10 @@ fn expires_in(held: &Held) -> Option<Duration> {
     (held.standing != Standing::Supervised).then_some(held.remaining)
 }
 
-/// Locks as a table, one row each, under the place they are kept in.
-pub fn table(location: &str, rows: &[Row<'_>]) -> String {
-    let heads = [
-        "NAME",
-        "STATE",
-        "FENCE",
-        "HELD FOR",
-        "EXPIRES IN",
-        "WAITING",
-        "HOLDER",
-        "PID",
-        "COMMAND",
-        "NOTE",
-    ];
-    let mut cells: Vec<Vec<String>> = vec![heads.map(String::from).to_vec()];
-    cells.extend(rows.iter().map(|row| {
-        let held = row.held;
-        let cell = |text: &dyn Fn(&Held) -> Option<String>| {
-            held.and_then(text)
-                .map_or_else(|| "-".to_owned(), |text| printable(&text))
-        };
-        vec![
-            printable(row.name.as_str()),
-            held.map_or("free", state).to_owned(),
-            cell(&|held| held.fence.map(|fence| fence.to_string())),
-            cell(&|held| Some(show(held_for(held)))),
-            cell(&|held| expires_in(held).map(show)),
-            row.waiting.to_string(),
-            cell(&|held| {
-                Some(format!(
-                    "{}@{}",
-                    holder::user_name(held.holder.uid),
-                    held.holder.host
-                ))
-            }),
-            cell(&|held| Some(held.holder.pid.to_string())),
-            cell(&|held| Some(held.holder.command.clone())),
-            cell(&|held| held.holder.note.clone()),
-        ]
-    }));
-    let width = |column: usize| {
-        cells
-            .iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
-    let mut text = format!("locks in {}:\n", printable(location));
-    for row in &cells {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+/// Whether time will end it soon, unless somebody extends it: most of its time to live has passed.
+fn is_expiring(held: &Held) -> bool {
+    let by_time = matches!(held.standing, Standing::Leased | Standing::Orphaned);
+    by_time && held.remaining < held.ttl / 4
 }
 
 #[cfg(test)]
@@ -427,6 +407,18 @@ mod tests {
             printable("a\x1b[31mb\nc\u{9b}d\u{202e}é 漢"),
             "a\\u{1b}[31mb\\nc\\u{9b}d\\u{202e}é 漢"
         );
+    }
+
+    #[test]
+    fn nor_does_json_have_it_which_says_the_same_all_the_same() {
+        let text = "a\x1b[31mb\n\u{7f}c\u{9b}d\u{202e}é 漢\"\\";
+        let line = json_line(&json!({ "note": text }));
+        assert_eq!(
+            line,
+            "{\"note\":\"a\\u001b[31mb\\n\\u007fc\\u009bd\\u202eé 漢\\\"\\\\\"}\n"
+        );
+        let read: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["note"], text);
     }
 
     #[test]
