@@ -34,6 +34,8 @@ pub struct Terminal {
     screen: String,
     /// Up to here it has been looked at.
     seen: usize,
+    /// Up to here it is in the picture.
+    drawn: usize,
     picture: Picture,
     /// Bytes of a character that has not come whole.
     rest: Vec<u8>,
@@ -64,6 +66,7 @@ impl Terminal {
             line,
             screen: String::new(),
             seen: 0,
+            drawn: 0,
             picture: Picture::default(),
             rest: Vec::new(),
         };
@@ -134,7 +137,7 @@ impl Terminal {
 
     /// What one sees now: lines without the blanks at their ends.
     pub fn picture(&mut self) -> String {
-        self.look();
+        self.draw();
         self.picture.text()
     }
 
@@ -158,6 +161,7 @@ impl Terminal {
 
     /// Another width, of which the terminal tells its foreground.
     pub fn resize(&mut self, columns: u16) {
+        self.draw();
         self.picture.columns = columns.into();
         let size = Winsize {
             ws_row: 24,
@@ -166,6 +170,13 @@ impl Terminal {
             ws_ypixel: 0,
         };
         tcsetwinsize(&self.keyboard, size).expect("a terminal has a size");
+    }
+
+    /// Brings the picture up to date: only for who wants to see it, for shells print sequences that it does not know.
+    fn draw(&mut self) {
+        self.look();
+        self.picture.print(&self.screen[self.drawn..]);
+        self.drawn = self.screen.len();
     }
 
     /// Reads what was printed since the last time.
@@ -181,7 +192,6 @@ impl Terminal {
                     };
                     let text: Vec<u8> = self.rest.drain(..whole).collect();
                     let text = String::from_utf8_lossy(&text);
-                    self.picture.print(&text);
                     self.screen += &text;
                 }
                 Ok(_) => return,
