@@ -46,12 +46,12 @@ function __tenure_command
     complete "--do-complete=$line"
 end
 
-# The locks in use but for those that are named already.
+# The locks in use but for those that are named already; with --past, those that were in use, too.
 function __tenure_names
     set -l words (commandline -opc)
     set -l db (__tenure_parse)[3]
     set -l program (string replace -r '^~/' $HOME/ -- $words[1])
-    for name in ($program (test -n "$db"; and printf '%s\n' --db $db) __names 2>/dev/null)
+    for name in ($program (test -n "$db"; and printf '%s\n' --db $db) __names $argv 2>/dev/null)
         contains -- $name $words; or echo $name
     end
 end
@@ -91,7 +91,7 @@ complete -c tenure -n '__tenure_at' -s q -l quiet -d 'Say nothing of locks that 
 complete -c tenure -n '__tenure_at' -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n '__tenure_at' -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n '__tenure_at' -s V -l version -d 'Print version'
-complete -c tenure -n '__tenure_at acquire' -a '(__tenure_names)' -d lock
+complete -c tenure -n '__tenure_at acquire' -a '(__tenure_names --past)' -d lock
 complete -c tenure -n '__tenure_at acquire' -l ttl -x -k -a '(__tenure_durations)' -d 'How long the lease lives without being renewed'
 complete -c tenure -n '__tenure_at acquire' -s w -l wait -l timeout -x -k -a '(__tenure_durations forever)' -d 'Wait this long for the locks, or `forever`; without it, one try'
 complete -c tenure -n '__tenure_at acquire' -l slots -x -d 'Share the lock with others that say the same NUMBER, as many as that at once'
@@ -130,7 +130,7 @@ complete -c tenure -n '__tenure_at extend' -s q -l quiet -d 'Say nothing of lock
 complete -c tenure -n '__tenure_at extend' -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n '__tenure_at extend' -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n '__tenure_at extend' -s V -l version -d 'Print version'
-complete -c tenure -n '__tenure_at run' -a '(__tenure_names)' -d lock
+complete -c tenure -n '__tenure_at run' -a '(__tenure_names --past)' -d lock
 complete -c tenure -n '__tenure_at run' -l ttl -x -k -a '(__tenure_durations)' -d 'How long the lease lives without being renewed'
 complete -c tenure -n '__tenure_at run' -s w -l wait -l timeout -x -k -a '(__tenure_durations forever)' -d 'Wait this long for the locks, or `forever`; without it, one try'
 complete -c tenure -n '__tenure_at run' -l slots -x -d 'Share the lock with others that say the same NUMBER, as many as that at once'
@@ -148,7 +148,7 @@ complete -c tenure -n '__tenure_at run' -s q -l quiet -d 'Say nothing of locks t
 complete -c tenure -n '__tenure_at run' -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n '__tenure_at run' -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n '__tenure_at run' -s V -l version -d 'Print version'
-complete -c tenure -n '__tenure_at status' -a '(__tenure_names)' -d lock
+complete -c tenure -n '__tenure_at status' -a '(__tenure_names --past)' -d lock
 complete -c tenure -n '__tenure_at status' -l token -x -d 'Say whether this lease is still held: exit status 0, or 76'
 complete -c tenure -n '__tenure_at status' -l db -r -F -d 'The database file that holds the locks; its directory must exist'
 complete -c tenure -n '__tenure_at status' -l watch -d 'Show it anew each second, until Ctrl-C'
@@ -157,7 +157,7 @@ complete -c tenure -n '__tenure_at status' -s q -l quiet -d 'Say nothing of lock
 complete -c tenure -n '__tenure_at status' -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n '__tenure_at status' -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n '__tenure_at status' -s V -l version -d 'Print version'
-complete -c tenure -n '__tenure_at log' -a '(__tenure_names)' -d lock
+complete -c tenure -n '__tenure_at log' -a '(__tenure_names --past)' -d lock
 complete -c tenure -n '__tenure_at log' -s n -l lines -x -d 'Only the newest NUMBER events'
 complete -c tenure -n '__tenure_at log' -l since -x -k -a '(__tenure_durations)' -d 'Only what happened within this time until now'
 complete -c tenure -n '__tenure_at log' -l db -r -F -d 'The database file that holds the locks; its directory must exist'

@@ -113,7 +113,7 @@ pub enum Verb {
     Log(Log),
     /// Print the names of the locks in use, for the shells' completions
     #[command(name = "__names", hide = true)]
-    Names,
+    Names(Names),
 }
 
 impl Verb {
@@ -125,7 +125,7 @@ impl Verb {
             Verb::Extend(args) => args.json,
             Verb::Status(args) => args.json,
             Verb::Log(args) => args.json,
-            Verb::Run(_) | Verb::Names => false,
+            Verb::Run(_) | Verb::Names(_) => false,
         }
     }
 }
@@ -405,6 +405,13 @@ fn version() -> &'static str {
         format!("{own} (SQLite {})", sqlite::version())
     });
     &TEXT
+}
+
+#[derive(Args, Debug)]
+pub struct Names {
+    /// And of those that were in use not long ago
+    #[arg(long)]
+    pub past: bool,
 }
 
 fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {

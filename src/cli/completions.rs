@@ -124,6 +124,9 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
         .filter(|arg| !arg.is_hide_set())
 }
 
+/// The verbs that do something to a lease that is there: a lock that was in use is nothing to them.
+const ENDING: [&str; 2] = ["release", "extend"];
+
 /// All ways to write an option, the usual ones first.
 fn spellings(arg: &Arg) -> Vec<String> {
     let shorts = arg.get_short_and_visible_aliases().unwrap_or_default();
@@ -182,12 +185,14 @@ fn bash(root: &Command) -> String {
         let _ = writeln!(kinds, "        {lines})\n            echo '{kind}' ;;");
     }
     let naming = verbs(root).filter(|verb| names_locks(verb));
-    let naming: Vec<&str> = naming.map(Command::get_name).collect();
+    let naming = naming.map(Command::get_name);
+    let naming: Vec<&str> = naming.filter(|verb| !ENDING.contains(verb)).collect();
     let words: Vec<&str> = verbs(root).map(Command::get_name).collect();
     fill(include_str!("completions/tenure.bash"), root)
         .replace("@UNITS@", &UNITS.join(","))
         .replace("@VERBS@", &words.join(" "))
         .replace("@NAMING@", &naming.join(" | "))
+        .replace("@ENDING@", &ENDING.join(" | "))
         .replace("@OPTIONS@", all.trim_end())
         .replace("@KINDS@", kinds.trim_end())
 }
@@ -238,7 +243,8 @@ fn zsh(root: &Command) -> String {
         }
         let rest = match verb {
             "" => "'1:command:_tenure_verbs'",
-            _ if names_locks(command) => "'*:lock:_tenure_names'",
+            _ if ENDING.contains(&verb) => "'*:lock:_tenure_names'",
+            _ if names_locks(command) => "'*:lock:_tenure_names --past'",
             _ => "",
         };
         let _ = writeln!(cases, "                {rest}\n            ;;");
@@ -279,9 +285,14 @@ fn fish(root: &Command) -> String {
         let at = format!("__tenure_at {verb}");
         let at = at.trim_end();
         if names_locks(command) {
+            let past = if ENDING.contains(&verb) {
+                ""
+            } else {
+                " --past"
+            };
             let _ = writeln!(
                 lines,
-                "complete -c tenure -n '{at}' -a '(__tenure_names)' -d lock"
+                "complete -c tenure -n '{at}' -a '(__tenure_names{past})' -d lock"
             );
         }
         for arg in options(command) {

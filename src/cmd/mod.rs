@@ -29,7 +29,7 @@ pub fn dispatch(cli: &Cli) -> Result<Exit> {
         Verb::Run(args) => run::run(args, &cli.common),
         Verb::Status(args) => status::run(args, &cli.common),
         Verb::Log(args) => log::run(args, &cli.common),
-        Verb::Names => Ok(names::run(&cli.common)),
+        Verb::Names(args) => Ok(names::run(args, &cli.common)),
     }
 }
 

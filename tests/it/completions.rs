@@ -159,6 +159,9 @@ fn sandbox() -> Sandbox {
 }
 
 fn with_locks(sandbox: &Sandbox) -> Running<'_> {
+    // Nobody has it any more, but it is in the log.
+    let run = sandbox.tenure().args(["run", "denied", "--", "true"]);
+    run.run().exits(0);
     for name in ["deploy", "dump", AWKWARD, BROKEN] {
         sandbox.acquire([name]);
     }
@@ -183,7 +186,8 @@ fn all_is_completed(shell: &mut Shell<'_>) {
     for (typed, arguments) in TYPED.iter().copied() {
         shell.gives(typed, arguments);
     }
-    shell.shows("tenure release d", &["deploy", "dump"]);
+    shell.shows("tenure status d", &["denied", "deploy", "dump"]);
+    shell.gives("tenure release du\tden\t", &["release", "dump", "den"]);
     shell.shows("tenure extend --ttl 4", &["4s", "4m", "4h"]);
     shell.shows("tenure run --on-lost ", &["TERM", "HUP", "USR1"]);
     shell.shows("tenure run --no", &["--note", "--no-wait"]);
@@ -303,11 +307,16 @@ fn the_names_are_those_in_use_and_whatever_is_wrong_is_not_told() {
         .args(["acquire", "--ttl", ".01", "over"])
         .run()
         .exits(0);
-    names(&sandbox)
-        .run()
-        .exits(0)
-        .prints("a\nb\n")
-        .says_nothing();
+    let run = sandbox.tenure().args(["run", "done", "--", "true"]);
+    run.run().exits(0);
+    until(SOON, "only those that live are named", || {
+        let outcome = names(&sandbox).run();
+        outcome.exits(0).says_nothing();
+        outcome.stdout == "a\nb\n"
+    });
+    let past = names(&sandbox).arg("--past").run();
+    past.exits(0).says_nothing();
+    assert!(past.stdout.starts_with("a\nb\ndone\n"), "{past:#?}");
     fs::write(sandbox.path("garbage"), "not a database").unwrap();
     names(&sandbox)
         .db(sandbox.path("garbage"))

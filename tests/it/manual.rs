@@ -19,15 +19,10 @@ fn texts() -> Vec<(String, String)> {
     texts.collect()
 }
 
-/// The indented blocks of a text, but for those that show what is printed.
+/// The indented blocks of a text's examples.
 fn examples(text: &str) -> Vec<String> {
-    let sections = text.split("\n# ").map(|section| {
-        let head = section.lines().next().unwrap_or_default();
-        let is_output = head.trim_start_matches("# ") == "OUTPUT";
-        let blocks = section.split("\n\n");
-        blocks.filter(move |block| !is_output || block.contains("tenure "))
-    });
-    let blocks = sections.flatten().filter(|block| block.starts_with("    "));
+    let (_, text) = text.split_once("# EXAMPLES\n").expect("examples");
+    let blocks = text.split("\n\n").filter(|block| block.starts_with("    "));
     let plain = |block: &str| {
         let lines = block.lines().map(|line| line.get(4..).unwrap_or_default());
         lines.collect::<Vec<_>>().join("\n")

@@ -35,6 +35,8 @@ pub struct Terminal {
     /// Up to here it has been looked at.
     seen: usize,
     picture: Picture,
+    /// Up to here it is in the picture.
+    drawn: usize,
     /// Bytes of a character that has not come whole.
     rest: Vec<u8>,
 }
@@ -65,6 +67,7 @@ impl Terminal {
             screen: String::new(),
             seen: 0,
             picture: Picture::default(),
+            drawn: 0,
             rest: Vec::new(),
         };
         terminal.resize(80);
@@ -134,8 +137,16 @@ impl Terminal {
 
     /// What one sees now: lines without the blanks at their ends.
     pub fn picture(&mut self) -> String {
-        self.look();
+        self.draw();
         self.picture.text()
+    }
+
+    /// Draws what was printed since the last time. Only where the picture is asked for: other programs use more of a
+    /// terminal than it knows.
+    fn draw(&mut self) {
+        self.look();
+        self.picture.print(&self.screen[self.drawn..]);
+        self.drawn = self.screen.len();
     }
 
     /// Waits until one sees what `is_it` looks for, and returns all that one sees then.
@@ -158,6 +169,7 @@ impl Terminal {
 
     /// Another width, of which the terminal tells its foreground.
     pub fn resize(&mut self, columns: u16) {
+        self.draw();
         self.picture.columns = columns.into();
         let size = Winsize {
             ws_row: 24,
@@ -181,7 +193,6 @@ impl Terminal {
                     };
                     let text: Vec<u8> = self.rest.drain(..whole).collect();
                     let text = String::from_utf8_lossy(&text);
-                    self.picture.print(&text);
                     self.screen += &text;
                 }
                 Ok(_) => return,

@@ -75,12 +75,12 @@ __tenure_offer_values() {
     esac
 }
 
-# Offers the locks in use but for those that are named already.
+# Offers the locks in use but for those that are named already; with --past, those that were in use, too.
 __tenure_offer_names() {
     local program=${words[0]/#\~\//$HOME/} name
     local -a names=() new=()
     db=${db/#\~\//$HOME/}
-    mapfile -t names < <("$program" ${db:+--db "$db"} __names 2>/dev/null)
+    mapfile -t names < <("$program" ${db:+--db "$db"} __names "$@" 2>/dev/null)
     for name in "${names[@]}"; do
         local known is_new=1
         for known in "${named[@]}"; do
@@ -162,8 +162,9 @@ _tenure() {
         case $verb in
             '') __tenure_offer '' @VERBS@ ;;
             help) ((${#named[@]} == 0)) && __tenure_offer '' @VERBS@ ;;
+            @ENDING@) __tenure_offer_names ;;
             @NAMING@)
-                __tenure_offer_names
+                __tenure_offer_names --past
                 [[ $verb == @RUNS@ && $named ]] && __tenure_offer '' --
                 ;;
         esac

@@ -46,12 +46,12 @@ function __tenure_command
     complete "--do-complete=$line"
 end
 
-# The locks in use but for those that are named already.
+# The locks in use but for those that are named already; with --past, those that were in use, too.
 function __tenure_names
     set -l words (commandline -opc)
     set -l db (__tenure_parse)[3]
     set -l program (string replace -r '^~/' $HOME/ -- $words[1])
-    for name in ($program (test -n "$db"; and printf '%s\n' --db $db) __names 2>/dev/null)
+    for name in ($program (test -n "$db"; and printf '%s\n' --db $db) __names $argv 2>/dev/null)
         contains -- $name $words; or echo $name
     end
 end
