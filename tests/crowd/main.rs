@@ -30,6 +30,7 @@ fn assert_all_get_through_in_order(names: &[&str], each: usize) {
     for_each(wanted, |name| {
         let words = [
             "run",
+            "-q",
             name,
             "--wait",
             "120s",

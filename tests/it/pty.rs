@@ -37,6 +37,8 @@ pub struct Terminal {
     /// Up to here it is in the picture.
     drawn: usize,
     picture: Picture,
+    /// Up to here it is in the picture.
+    drawn: usize,
     /// Bytes of a character that has not come whole.
     rest: Vec<u8>,
 }
@@ -68,6 +70,7 @@ impl Terminal {
             seen: 0,
             drawn: 0,
             picture: Picture::default(),
+            drawn: 0,
             rest: Vec::new(),
         };
         terminal.resize(80);
@@ -139,6 +142,14 @@ impl Terminal {
     pub fn picture(&mut self) -> String {
         self.draw();
         self.picture.text()
+    }
+
+    /// Draws what was printed since the last time. Only where the picture is asked for: other programs use more of a
+    /// terminal than it knows.
+    fn draw(&mut self) {
+        self.look();
+        self.picture.print(&self.screen[self.drawn..]);
+        self.drawn = self.screen.len();
     }
 
     /// Waits until one sees what `is_it` looks for, and returns all that one sees then.
