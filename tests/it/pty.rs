@@ -34,8 +34,6 @@ pub struct Terminal {
     screen: String,
     /// Up to here it has been looked at.
     seen: usize,
-    /// Up to here it is in the picture.
-    drawn: usize,
     picture: Picture,
     /// Up to here it is in the picture.
     drawn: usize,
@@ -68,7 +66,6 @@ impl Terminal {
             line,
             screen: String::new(),
             seen: 0,
-            drawn: 0,
             picture: Picture::default(),
             drawn: 0,
             rest: Vec::new(),
@@ -181,13 +178,6 @@ impl Terminal {
             ws_ypixel: 0,
         };
         tcsetwinsize(&self.keyboard, size).expect("a terminal has a size");
-    }
-
-    /// Brings the picture up to date: only for who wants to see it, for shells print sequences that it does not know.
-    fn draw(&mut self) {
-        self.look();
-        self.picture.print(&self.screen[self.drawn..]);
-        self.drawn = self.screen.len();
     }
 
     /// Reads what was printed since the last time.
