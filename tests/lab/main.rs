@@ -8,6 +8,7 @@ mod bench;
 mod chance;
 mod clock;
 mod contenders;
+mod damage;
 mod faults;
 mod history;
 #[path = "../it/support.rs"]
