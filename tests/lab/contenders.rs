@@ -115,7 +115,9 @@ fn section(
     let place = bench.place();
     let text = |path: &std::path::Path| path.to_str().expect("the path is text").to_owned();
     let mut words = vec![text(&place.join("section")), text(&place), id.to_string()];
-    words.push(chance.between(0..40).to_string());
+    // What may outlive its supervisor is given the time for it.
+    let millis = if forks { 20..150 } else { 0..40 };
+    words.push(chance.between(millis).to_string());
     words.push(code.to_string());
     words.push(u64::from(forks).to_string());
     words.extend(specs.iter().cloned());

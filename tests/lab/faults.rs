@@ -38,6 +38,10 @@ fn send(bench: &Bench, chance: &mut Chance, fault: Fault, signal: Signal) -> Opt
         .filter(|(_, contender)| contender.bears.contains(&fault))
         .collect();
     able.sort_by_key(|(id, _)| **id);
+    // Most of them wait: those who hold get their share.
+    if fault == Fault::KillSupervisor && chance.once_in(2) {
+        able.retain(|(_, contender)| child_of(contender.pid).is_some());
+    }
     if able.is_empty() {
         return None;
     }
