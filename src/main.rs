@@ -11,6 +11,7 @@ mod history;
 mod holder;
 mod line;
 mod lock;
+mod obstacle;
 mod output;
 mod signals;
 mod standing;
