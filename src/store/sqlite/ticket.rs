@@ -518,16 +518,27 @@ pub fn renew(
     ])?)
 }
 
-/// Whether a ticket has a claim to one of these locks.
-pub fn has_claim(connection: &Connection, names: &[LockName], id: i64) -> rusqlite::Result<bool> {
-    let mut statement =
-        connection.prepare_cached("select 1 from claim where name = ?1 and ticket = ?2")?;
+/// How a ticket stands that has a claim to one of these locks; none if it has not.
+pub fn standing_of(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    names: &[LockName],
+    id: i64,
+) -> Result<Option<Standing>> {
+    let mut statement = transaction.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from claim join ticket on ticket.token = claim.token where claim.name = ?1 and claim.ticket = ?2"
+    ))?;
     for name in names {
-        if statement.exists(params![name.as_str(), id])? {
-            return Ok(true);
+        let ticket = statement
+            .query_row(params![name.as_str(), id], Ticket::from_row)
+            .optional()?;
+        if let Some(ticket) = ticket {
+            return rules.standing(&ticket).map(Some);
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Whether others stand in line behind a lease.
