@@ -208,14 +208,16 @@ impl Stay<'_> {
                     {
                         return Ok(Waited::LookAgain);
                     }
-                    if now >= tick {
+                    // Awake anyhow: to wake is most of what either costs.
+                    let is_due = shown.is_due();
+                    if now >= tick || is_due {
                         tick = now + wait::jittered(SLOW_TICK);
                         // What cannot be told now can the next time.
                         if store.has_missed(self.request, obstacle).unwrap_or(false) {
                             return Ok(Waited::LookAgain);
                         }
                     }
-                    if shown.is_due() {
+                    if is_due {
                         shown.show(store.ahead(self.request).ok().flatten());
                     }
                 }

@@ -194,6 +194,42 @@ pub const INSTALLED: &str =
     "mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /usr/local/bin &&
     cp tenure report /usr/local/bin &&";
 
+/// The words in a picture, without its numbers and times, which are others in each.
+fn words(svg: &str) -> Vec<String> {
+    let texts = svg
+        .split("</text>")
+        .filter_map(|text| Some(text.rsplit_once('>')?.1));
+    let plain = |text: &str| {
+        let words = text.split_whitespace();
+        let words = words.filter(|word| !word.starts_with(|letter: char| letter.is_ascii_digit()));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    texts.map(plain).filter(|text| !text.is_empty()).collect()
+}
+
+#[test]
+fn the_picture_is_what_its_script_makes_of_a_real_run() {
+    let sandbox = Sandbox::new();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let script = sandbox
+        .program("/usr/bin/python3")
+        .arg(format!("{root}/docs/picture.py"));
+    let outcome = script.args([TENURE, "made.svg"]).run();
+    outcome.exits(0).prints_nothing().says_nothing();
+    let made = fs::read_to_string(sandbox.path("made.svg")).unwrap();
+    let committed = fs::read_to_string(format!("{root}/docs/terminal.svg")).unwrap();
+    assert!(README.contains("](docs/terminal.svg)"));
+    assert!(
+        made.starts_with("<svg ") && made.ends_with("</svg>\n"),
+        "{made}"
+    );
+    assert_eq!(
+        words(&made),
+        words(&committed),
+        "docs/terminal.svg is stale: docs/picture.py PROGRAM docs/terminal.svg"
+    );
+}
+
 /// The commands in the rows of the table with this head.
 fn pairs(head: &str) -> Vec<[String; 2]> {
     let (_, table) = README
