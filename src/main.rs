@@ -11,6 +11,9 @@ mod history;
 mod holder;
 mod line;
 mod lock;
+#[cfg(test)]
+mod model;
+mod obstacle;
 mod output;
 mod signals;
 mod standing;

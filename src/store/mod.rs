@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Result;
 
 use crate::lock::{Ahead, Ending, Entry, Event, Held, Lease, LockName, Request, Token};
+pub use crate::obstacle::Obstacle;
 
 /// What came of a request for locks.
 pub enum Answer {
@@ -27,19 +28,6 @@ pub enum Answer {
     Deadlock(Vec<Held>),
     /// The lock is in use with this other number of slots. Nothing was taken.
     OtherSlots(u32),
-}
-
-/// What a request in the line has to wait for.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Obstacle {
-    /// Bytes of the guard file with this inode: when one of them is free it is time to look again.
-    pub bytes: Vec<(u64, i64)>,
-    /// Nothing but a change in the store will tell, for the one ahead has no guard.
-    pub is_unguarded: bool,
-    /// When to look again in any case, such as at the end of a time to live.
-    pub again: Option<Duration>,
-    /// The tickets that this is about, by their numbers.
-    pub behind: Vec<i64>,
 }
 
 /// What came of showing a token.

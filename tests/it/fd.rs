@@ -275,6 +275,21 @@ fn an_acquire_on_a_descriptor_that_gives_up_or_is_killed_leaves_nothing_on_it() 
 }
 
 #[test]
+fn a_descriptor_of_a_guard_file_that_was_replaced_keeps_nothing_and_that_is_told() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("deploy");
+    let script = "tenure acquire deploy --wait 60s --fd 9; echo $?";
+    let shell = bash(&sandbox, script).start();
+    until(SOON, "it stands in the line", || sandbox.line().len() == 1);
+    std::fs::remove_file(sandbox.guard()).expect("it was made");
+    holder.end().exits(0);
+    let outcome = shell.wait();
+    outcome.exits(0).prints("69\n");
+    outcome.says("descriptor 9 is not open on */l.db-guard");
+    assert!(!sandbox.is_busy("deploy"));
+}
+
+#[test]
 fn one_descriptor_keeps_several_locks() {
     let sandbox = Sandbox::new();
     let script = "tenure acquire A B --fd 9 >token && tenure acquire -s C --fd 9 >token && echo ready; read x; exit 0";

@@ -219,6 +219,19 @@ fn a_fence_that_is_no_number_is_64() {
 }
 
 #[test]
+fn a_waiter_enters_at_once_when_a_lock_that_rests_is_freed_by_force() {
+    let sandbox = Sandbox::new();
+    let rests = ["run", "A", "--at-least", "1h", "--", "true"];
+    sandbox.tenure().args(rests).run().exits(0);
+    let mut waiter = sandbox.waiter(&["A"]);
+    throughout(ms(150), "the lock rests", || !waiter.is_in());
+    let force = ["release", "--force", "A"];
+    sandbox.tenure().args(force).run().exits(0);
+    waiter.enters_at_once();
+    waiter.end().exits(0);
+}
+
+#[test]
 fn the_second_forced_release_finds_nothing() {
     let sandbox = Sandbox::new();
     let release = || sandbox.tenure().args(["release", "--force", "A"]).run();

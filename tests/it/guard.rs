@@ -220,6 +220,20 @@ fn an_orphan_that_dies_earlier_frees_the_lock_at_once() {
 }
 
 #[test]
+fn a_waiter_enters_at_once_when_the_lock_of_an_orphan_is_freed_by_force() {
+    let sandbox = Sandbox::new();
+    let (holder, orphan) = holder_with_orphan(&sandbox, "1h");
+    holder.kill();
+    let mut waiter = sandbox.waiter(&["A"]);
+    throughout(ms(150), "the orphan has the lock", || !waiter.is_in());
+    let force = ["release", "--force", "--now", "A"];
+    sandbox.tenure().args(force).run().exits(0);
+    waiter.enters_at_once();
+    assert!(is_alive(orphan));
+    waiter.end().exits(0);
+}
+
+#[test]
 fn a_daemon_that_a_job_leaves_behind_holds_nothing() {
     let sandbox = Sandbox::new();
     for daemon in [
@@ -348,6 +362,31 @@ fn a_holder_that_is_killed_after_its_guard_file_was_deleted_has_its_time_to_live
         killed.elapsed()
     );
     assert!(is_alive(orphan));
+}
+
+#[test]
+fn a_forced_release_that_waits_sees_the_holder_in_a_guard_file_that_was_replaced_meanwhile() {
+    let sandbox = Sandbox::new();
+    let deaf = "trap '' TERM; echo ready; while :; do read x; sleep 0.05; done";
+    let call = ["run", "A", "--ttl", "2s", "--kill-after", "60s"];
+    let call = sandbox.tenure().args(call);
+    let holder = call.args(["--", "sh", "-c", deaf]).start_ready();
+    holder.stop();
+    let mut release = sandbox.tenure().args(["release", "--force", "A"]).start();
+    let told = "select count(*) from ticket where revoked_by is not null";
+    until(SOON, "it is told", || sandbox.rows::<i64>(told) == [1]);
+    // At the next of its looks the holder finds both.
+    let inode = || sandbox.rows::<i64>("select guard_inode from ticket");
+    let before = inode();
+    fs::remove_file(sandbox.guard()).expect("it was made");
+    holder.resume();
+    until(SOON, "it has a byte in a new one", || inode() != before);
+    // Nothing but the new guard file can tell that it lives when its time to live has passed.
+    holder.stop();
+    throughout(ms(4000), "the command waits", || !release.is_over());
+    holder.resume();
+    holder.kill();
+    release.wait().exits(0);
 }
 
 #[test]

@@ -199,6 +199,23 @@ pub fn version() -> &'static str {
     rusqlite::version()
 }
 
+/// Opens the guard file again, to ask, where another stands in its place. After rows were read, or may not be written any
+/// more by others: whose bytes are in the new one, by their rows, is not to be judged by the old.
+fn renew_guard(guard: &mut Option<Guard>, database: &Path) -> Result<()> {
+    if guard.as_ref().is_some_and(|guard| !guard.is_replaced()) {
+        return Ok(());
+    }
+    *guard = match Guard::open_to_ask(database) {
+        Ok(guard) => Some(guard),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("cannot open {}", Guard::path_for(database).display()));
+        }
+    };
+    Ok(())
+}
+
 impl SqliteStore {
     /// None when the path leads to another file by now.
     fn open(
@@ -229,15 +246,11 @@ impl SqliteStore {
         };
         let guard = match purpose {
             Purpose::Take(_) => Some(file::open_guard(path)?),
-            Purpose::Change | Purpose::Look => match Guard::open_to_ask(path) {
-                Ok(guard) => Some(guard),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-                Err(error) => {
-                    return Err(error).with_context(|| {
-                        format!("cannot open {}", Guard::path_for(path).display())
-                    });
-                }
-            },
+            Purpose::Change | Purpose::Look => {
+                let mut guard = None;
+                renew_guard(&mut guard, path)?;
+                guard
+            }
         };
         let store = Self {
             path: path.to_owned(),
@@ -380,6 +393,9 @@ impl SqliteStore {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if !matches!(self.purpose, Purpose::Take(_)) {
+            renew_guard(&mut self.guard, &self.path)?;
+        }
         // The clocks are read now that the write lock is had: however long that took, it counts for nobody.
         let rules = Rules {
             clock: &self.clock,
@@ -419,6 +435,10 @@ impl SqliteStore {
     fn sweep(&mut self) -> Result<()> {
         let from = Token::draw()?;
         self.write(SHORT_PATIENCE, |transaction, rules| {
+            if rules.guard.is_some_and(Guard::is_replaced) {
+                // The own guard file tells nothing of those who came after.
+                return Ok(());
+            }
             for ticket in ticket::some(transaction, &from, SWEEP)? {
                 let standing = rules.standing(&ticket)?;
                 if standing.is_over() {
@@ -550,6 +570,11 @@ impl SqliteStore {
         let why = || format!("cannot lock a byte by descriptor {number}");
         let guard = self.guard.as_ref().with_context(why)?;
         let fd = guard::inherited(number).with_context(why)?;
+        // It was when this began; but nobody could see a byte that is locked in a file which was replaced since then.
+        if !guard.is_open_as(fd) {
+            let path = self.guard_path();
+            bail!("descriptor {number} is not open on {}", path.display());
+        }
         guard.tie(fd).with_context(why)
     }
 
@@ -601,15 +626,17 @@ impl SqliteStore {
 
     /// Reads tickets in one snapshot, and keeps those whose leases live.
     fn read_held(
-        &self,
+        &mut self,
         find: impl FnOnce(&Transaction<'_>) -> Result<Vec<Ticket>>,
     ) -> Result<Vec<Held>> {
         self.patience.set(PATIENCE);
         let why = || format!("cannot read {}", self.path.display());
         let transaction = self.connection.unchecked_transaction().with_context(why)?;
+        let tickets = find(&transaction).with_context(why)?;
+        renew_guard(&mut self.guard, &self.path)?;
         let rules = self.rules();
         let mut held = Vec::new();
-        for ticket in find(&transaction).with_context(why)? {
+        for ticket in tickets {
             let standing = rules.standing(&ticket)?;
             if !standing.is_over() {
                 let lease = ticket.into_held(&transaction, &rules, standing);
@@ -844,8 +871,11 @@ impl Store for SqliteStore {
             return Ok(true);
         }
         self.patience.set(SHORT_PATIENCE);
-        for id in &obstacle.behind {
-            if !ticket::has_claim(&self.connection, &request.names, *id)? {
+        let transaction = self.connection.unchecked_transaction()?;
+        let rules = self.rules();
+        for (id, stood) in &obstacle.behind {
+            let standing = ticket::standing_of(&transaction, &rules, &request.names, *id)?;
+            if standing != Some(*stood) {
                 return Ok(true);
             }
         }

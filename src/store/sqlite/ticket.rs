@@ -15,8 +15,8 @@ use crate::lock::{
     Ending, Entry, Event, Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Request,
     Standing, Terms, Token,
 };
+use crate::obstacle::{InTheWay, Obstacle, obstacle};
 use crate::standing::{standing, stands_in_line};
-use crate::store::Obstacle;
 
 /// By how much the counter jumps when a boot has ended, since a power failure may take the last commits with it.
 /// No WAL of the size that is let grow holds as many grants.
@@ -518,16 +518,27 @@ pub fn renew(
     ])?)
 }
 
-/// Whether a ticket has a claim to one of these locks.
-pub fn has_claim(connection: &Connection, names: &[LockName], id: i64) -> rusqlite::Result<bool> {
-    let mut statement =
-        connection.prepare_cached("select 1 from claim where name = ?1 and ticket = ?2")?;
+/// How a ticket stands that has a claim to one of these locks; none if it has not.
+pub fn standing_of(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    names: &[LockName],
+    id: i64,
+) -> Result<Option<Standing>> {
+    let mut statement = transaction.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from claim join ticket on ticket.token = claim.token where claim.name = ?1 and claim.ticket = ?2"
+    ))?;
     for name in names {
-        if statement.exists(params![name.as_str(), id])? {
-            return Ok(true);
+        let ticket = statement
+            .query_row(params![name.as_str(), id], Ticket::from_row)
+            .optional()?;
+        if let Some(ticket) = ticket {
+            return rules.standing(&ticket).map(Some);
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Whether others stand in line behind a lease.
@@ -620,7 +631,7 @@ pub fn look_ahead(
         };
         return Ok(Found::Free { slot });
     }
-    let obstacle = obstacle(transaction, rules, request, place, &blocking)?;
+    let obstacle = wait_for(transaction, rules, request, place, &blocking)?;
     Ok(Found::Blocked(obstacle))
 }
 
@@ -665,81 +676,31 @@ fn free_slot(transaction: &Transaction<'_>, rules: &Rules<'_>, names: &[LockName
     Ok(line::smallest_free(&taken))
 }
 
-/// How to wait for one of `blocking` to be gone, so that nobody is woken who cannot go on.
-fn obstacle(
+/// How to wait for one of `blocking` to be gone.
+fn wait_for(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
     place: i64,
     blocking: &[(Ticket, Standing)],
 ) -> Result<Obstacle> {
-    let mut obstacle = Obstacle::default();
-    let is_slots = matches!(request.mode, Mode::Slots(_));
-    let alike = |ticket: &Ticket| is_slots && ticket.mode == request.mode;
-    // The nearest of them. Where it is not alone in the way, the others are looked at when it is gone.
-    let Some((nearest, standing)) = blocking.iter().max_by_key(|(ticket, _)| ticket.id) else {
-        return Ok(obstacle);
-    };
-    let byte = |ticket: &Ticket, which: fn(&GuardMark) -> Option<i64>| {
-        let mark = ticket.terms.mark.as_ref()?;
-        Some((mark.inode, which(mark)?))
-    };
-    if *standing == Standing::Waiting {
-        // Behind a slots waiter of the same kind: whether it enters or gives up, it is our turn to look. Behind any
-        // other: until it is gone, granted or not.
-        let which: fn(&GuardMark) -> Option<i64> = if alike(nearest) {
-            |mark| Some(mark.waiting)
-        } else {
-            |mark| Some(mark.supervisor)
-        };
-        obstacle.bytes.extend(byte(nearest, which));
-        obstacle.behind.push(nearest.id);
-        return Ok(obstacle);
-    }
-    for (ticket, standing) in blocking {
-        if ticket.id != nearest.id && !alike(ticket) {
-            continue;
-        }
-        obstacle.behind.push(ticket.id);
-        let mut until = |expiry: &Expiry| {
-            let left = rules.remaining(expiry);
-            obstacle.again = Some(obstacle.again.map_or(left, |again| again.min(left)));
-        };
-        match standing {
-            Standing::Supervised if ticket.terms.mark.is_some_and(|mark| mark.is_tied()) => {
-                // Its row may be released by the token while the descriptor is still open.
-                obstacle.is_unguarded = true;
-                obstacle
-                    .bytes
-                    .extend(byte(ticket, |mark| Some(mark.supervisor)));
-            }
-            Standing::Supervised => obstacle
-                .bytes
-                .extend(byte(ticket, |mark| Some(mark.supervisor))),
-            Standing::Orphaned => {
-                until(&ticket.terms.expiry);
-                obstacle.bytes.extend(byte(ticket, |mark| mark.tree));
-            }
-            Standing::Resting => ticket.terms.earliest_end.iter().for_each(until),
-            _ => {
-                until(&ticket.terms.expiry);
-                obstacle.is_unguarded = true;
-            }
-        }
-    }
-    // Only the first in line looks again and again at what no byte tells of; the next looks when that one has moved.
-    if obstacle.is_unguarded {
-        let mut names = nearest.names.clone();
+    let in_the_way: Vec<InTheWay<'_>> = blocking
+        .iter()
+        .map(|(ticket, standing)| InTheWay {
+            id: ticket.id,
+            mode: ticket.mode,
+            standing: *standing,
+            terms: &ticket.terms,
+        })
+        .collect();
+    let waiter_ahead = |lease: usize| {
+        let mut names = blocking[lease].0.names.clone();
         names.retain(|name| request.names.contains(name));
-        if let Some(ahead) = nearest_waiting(transaction, rules, &names, place)? {
-            obstacle.is_unguarded = false;
-            obstacle.bytes = byte(&ahead, |mark| Some(mark.waiting))
-                .into_iter()
-                .collect();
-            obstacle.behind = vec![ahead.id];
-        }
-    }
-    Ok(obstacle)
+        let ahead = nearest_waiting(transaction, rules, &names, place)?;
+        Ok(ahead.map(|ahead| (ahead.id, ahead.terms.mark)))
+    };
+    let remaining = |expiry: &Expiry| rules.remaining(expiry);
+    obstacle(request.mode, &in_the_way, remaining, waiter_ahead)
 }
 
 /// The nearest living waiter ahead of a place, on any of the names.
