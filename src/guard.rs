@@ -12,10 +12,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use rand::TryRng;
-use rand::rngs::SysRng;
 use rustix::fs::Mode;
 
+use crate::chance;
 use crate::lock::GuardMark;
 
 /// The byte under which a database is made: one maker at a time.
@@ -345,11 +344,8 @@ pub fn wait_for_byte(path: &Path, inode: u64, byte: i64) -> io::Result<()> {
 }
 
 fn draw() -> io::Result<i64> {
-    let mut bytes = [0; 8];
-    SysRng
-        .try_fill_bytes(&mut bytes)
-        .map_err(io::Error::other)?;
-    Ok(FIRST + (i64::from_ne_bytes(bytes) & LAST) % (LAST - FIRST))
+    let bits = i64::from_ne_bytes(chance::bytes()?);
+    Ok(FIRST + (bits & LAST) % (LAST - FIRST))
 }
 
 fn flock(kind: i32, start: i64, len: i64) -> libc::flock {

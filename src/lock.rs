@@ -5,8 +5,7 @@ use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rand::TryRng;
-use rand::rngs::SysRng;
+use crate::chance;
 
 /// A lock's name: 1 to 255 bytes of UTF-8, no control characters, compared byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,11 +57,7 @@ impl Token {
     /// # Errors
     /// When the operating system has no random numbers to give.
     pub fn draw() -> io::Result<Self> {
-        let mut bytes = [0; 16];
-        SysRng
-            .try_fill_bytes(&mut bytes)
-            .map_err(io::Error::other)?;
-        Ok(Self(bytes))
+        chance::bytes().map(Self)
     }
 
     pub fn from_bytes(bytes: [u8; 16]) -> Self {

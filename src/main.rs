@@ -1,5 +1,6 @@
 //! `tenure`: parse, dispatch, print one error line, end as the command did.
 
+mod chance;
 mod child;
 mod cli;
 mod clock;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::chance;
 use crate::guard;
 use crate::signals::{self, Received, Signal, Signals, TERMINATION};
 
@@ -213,7 +214,10 @@ pub fn interruption() -> Option<Interrupted> {
     signals::pending(TERMINATION).map(Interrupted)
 }
 
-/// A duration between half and one and a half times the given one.
+/// A duration between half and one and a half times the given one; just that, where there is no chance to be had.
 pub fn jittered(about: Duration) -> Duration {
-    about.mul_f64(rand::random_range(0.5..1.5))
+    let share = chance::bytes().map_or(0.5, |bytes| {
+        f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX)
+    });
+    about.mul_f64(0.5 + share)
 }

@@ -3,12 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use crate::support::{Call, Running, SOON, Sandbox, for_each, is_alive, ms, throughout, until};
+use crate::support::{
+    Call, Running, SOON, Sandbox, for_each, is_alive, ms, throughout, until, wall_clock_shim,
+};
 
 /// CMD that leaves its pid in the file `orphan` of a process that is in no group or session of
 /// tenure's, and then waits for its stdin to end.
@@ -48,20 +47,9 @@ fn tenure_in_another_boot(sandbox: &Sandbox) -> Call<'_> {
 
 /// `tenure` with a wall clock that is wrong by so many seconds.
 fn tenure_with_wall_clock_off_by(sandbox: &Sandbox, seconds: i64) -> Call<'_> {
-    static SHIM: LazyLock<PathBuf> = LazyLock::new(|| {
-        let shim = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
-        let new = shim.with_extension(std::process::id().to_string());
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clock.c");
-        let mut cc = Command::new("cc");
-        let cc = cc.args(["-shared", "-fPIC", "-o"]).arg(&new).arg(source);
-        let status = cc.status().expect("SQLite was built with a C compiler");
-        assert!(status.success());
-        fs::rename(new, &shim).expect("it was made");
-        shim
-    });
     sandbox
         .tenure()
-        .env("LD_PRELOAD", &*SHIM)
+        .env("LD_PRELOAD", wall_clock_shim())
         .env("STEP", seconds.to_string())
 }
 

@@ -10,8 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -308,6 +308,22 @@ impl Drop for Sandbox {
             std::thread::sleep(ms(5));
         }
     }
+}
+
+/// What fakes the wall clock: it is wrong by `STEP` seconds for a program that is started with this as `LD_PRELOAD`.
+pub fn wall_clock_shim() -> &'static Path {
+    static SHIM: LazyLock<PathBuf> = LazyLock::new(|| {
+        let shim = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
+        let new = shim.with_extension(std::process::id().to_string());
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clock.c");
+        let mut cc = Command::new("cc");
+        let cc = cc.args(["-shared", "-fPIC", "-o"]).arg(&new).arg(source);
+        let status = cc.status().expect("SQLite was built with a C compiler");
+        assert!(status.success());
+        fs::rename(new, &shim).expect("it was made");
+        shim
+    });
+    &SHIM
 }
 
 fn search_path() -> OsString {

@@ -19,6 +19,7 @@ use rustix::fs::{
 use rustix::process::umask;
 
 use super::connection::SETTLING;
+use crate::chance;
 use crate::clock::Clock;
 use crate::guard::Guard;
 use crate::wait;
@@ -42,6 +43,10 @@ const HEADER_BYTES: usize = 100;
 /// What a file begins with that is being filled in place. Zeros would do for SQLite, but a damaged database may begin
 /// with those too, and is not to be filled again.
 const UNFINISHED: &[u8] = b"tenure: unfinished";
+
+/// What every disk writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
 const USER_VERSION_AT: usize = 60;
 const APPLICATION_ID_AT: usize = 68;
 
@@ -125,30 +130,50 @@ pub fn make_directories(path: &Path) -> Result<()> {
 /// path as nothing but a path, whatever its parts look like (`:memory:`, `file:x?mode=memory`).
 ///
 /// # Errors
-/// Those of realpath(3).
+/// Those of realpath(3), and a link that a stranger may have laid.
 pub fn resolve(path: &Path) -> Result<PathBuf> {
     /// As many links as the kernel follows.
     const LINKS: usize = 40;
     let why = || format!("cannot open {}", path.display());
     let mut at = std::path::absolute(path).with_context(why)?;
     for _ in 0..LINKS {
-        match fs::canonicalize(&at) {
-            Ok(resolved) => return Ok(resolved),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+        match fs::read_link(&at) {
+            // It may lead to nothing yet: the database will be made where it points.
+            Ok(target) => {
+                check_link(&at).with_context(why)?;
+                let parent = at.parent().unwrap_or(Path::new("/"));
+                at = fs::canonicalize(parent).with_context(why)?.join(target);
+                continue;
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
+                    break;
+                };
+                let parent = fs::canonicalize(parent).with_context(why)?;
+                if at.as_os_str().as_encoded_bytes().ends_with(b"/") {
+                    break;
+                }
+                return Ok(parent.join(name));
+            }
             Err(error) => return Err(error).with_context(why),
         }
-        let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
-            break;
-        };
-        let parent = fs::canonicalize(parent).with_context(why)?;
-        match fs::read_link(&at) {
-            // A link that leads to nothing yet: the database will be made where it points.
-            Ok(target) => at = parent.join(target),
-            Err(_) if at.as_os_str().as_encoded_bytes().ends_with(b"/") => break,
-            Err(_) => return Ok(parent.join(name)),
-        }
+        return fs::canonicalize(&at).with_context(why);
     }
     Err(anyhow!("no such file or directory")).with_context(why)
+}
+
+/// Refuses a link in a directory such as `/tmp`, to which everybody may write, that is neither the caller's nor the
+/// directory's owner's: it may have been laid there for him to make or fill a file of his where it points. Kernels have
+/// the same rule, which not all of them are told to keep, and nobody who reads links himself.
+fn check_link(link: &Path) -> Result<()> {
+    let owner = fs::symlink_metadata(link)?.uid();
+    let around = fs::metadata(link.parent().unwrap_or(Path::new("/")))?;
+    let is_for_all = around.mode() & 0o1002 == 0o1002;
+    if is_for_all && owner != around.uid() && owner != rustix::process::geteuid().as_raw() {
+        bail!("it is another user's symbolic link in a directory that everybody may write to");
+    }
+    Ok(())
 }
 
 /// Refuses file systems on which locks cannot be relied on; `Ok(false)` where the user took that upon himself.
@@ -531,9 +556,10 @@ const MAKING_INFIX: &str = ".making-";
 
 /// A whole new database under a temporary name, synced, with no side files.
 fn build(path: &Path, guard: &Guard, clock: &Clock) -> Result<PathBuf> {
+    let number = chance::bytes().context("cannot draw a name")?;
     let temporary = beside(
         path,
-        &format!("{MAKING_INFIX}{:016x}", rand::random::<u64>()),
+        &format!("{MAKING_INFIX}{:016x}", u64::from_ne_bytes(number)),
     );
     let built = build_at(&temporary, guard, clock);
     if built.is_err() {
@@ -608,7 +634,8 @@ fn put_in_place(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
 }
 
 /// Fills an empty file in place: its owner, mode and links were somebody's choice. A marker goes first and the
-/// header comes last, so that a half-filled file is never taken for a database, nor for anybody else's file.
+/// header comes last, so that a half-filled file is never taken for a database, nor for anybody else's file. The header
+/// goes alone, since a power failure may leave a part of what is written at once, but not of one sector.
 fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     let target = OpenOptions::new()
         .read(true)
@@ -620,14 +647,14 @@ fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     let _ = fs::remove_file(&temporary);
     let image = image?;
     let (first, rest) = image
-        .split_at_checked(PAGE_BYTES)
-        .context("the new database has less than a page")?;
+        .split_at_checked(SECTOR_BYTES)
+        .context("the new database has less than a sector")?;
     let mut marker = [0; HEADER_BYTES];
     marker[..UNFINISHED.len()].copy_from_slice(UNFINISHED);
     target.write_all_at(&marker, 0)?;
     target.sync_all()?;
     target.set_len(image.len() as u64)?;
-    target.write_all_at(rest, PAGE_BYTES as u64)?;
+    target.write_all_at(rest, SECTOR_BYTES as u64)?;
     target.sync_all()?;
     target.write_all_at(first, 0)?;
     target.sync_all()?;

@@ -274,8 +274,9 @@ impl SqliteStore {
 
     fn durability(&self) -> Durability {
         match self.purpose {
-            Purpose::Take(durability) => durability,
-            Purpose::Change | Purpose::Look => Durability::Power,
+            // Where no boot can be told from another, nobody would know that the newest commits may be lost.
+            Purpose::Take(durability) if self.clock.boot_id().is_some() => durability,
+            _ => Durability::Power,
         }
     }
 
@@ -375,20 +376,21 @@ impl SqliteStore {
         &mut self,
         act: &mut impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
-        if let Some(done) = self.attempt(act, false)? {
+        if let Some(done) = self.attempt(act, self.durability() == Durability::Power)? {
             return Ok(done);
         }
         set_durability(&self.connection, Durability::Power)?;
         let done = self.attempt(act, true);
         set_durability(&self.connection, self.durability())?;
-        Ok(done?.expect("only a new boot is refused, and that was begun"))
+        Ok(done?.expect("what is synced is not refused"))
     }
 
-    /// One transaction; none when it is the first of a new boot, and `begins_boot` does not allow for that.
+    /// One transaction; none when its commit has to survive a power failure and would not: it is the first of a new
+    /// boot, or takes the counter too far.
     fn attempt<T>(
         &mut self,
         act: &mut impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
-        begins_boot: bool,
+        is_synced: bool,
     ) -> Result<Option<T>> {
         let transaction = self
             .connection
@@ -401,14 +403,18 @@ impl SqliteStore {
             clock: &self.clock,
             now: self.clock.now(),
             guard: self.guard.as_ref().filter(|_| self.vouches),
+            is_synced,
         };
         if self.clock.boot_id().is_some() && !ticket::is_of_boot(&transaction, &rules)? {
-            if !begins_boot {
+            if !is_synced {
                 return Ok(None);
             }
             ticket::begin_boot(&transaction, &rules)?;
         }
-        let done = act(&transaction, &rules)?;
+        let done = match act(&transaction, &rules) {
+            Err(error) if error.is::<ticket::Unsynced>() => return Ok(None),
+            other => other?,
+        };
         transaction.commit()?;
         Ok(Some(done))
     }
@@ -651,6 +657,7 @@ impl SqliteStore {
             clock: &self.clock,
             now: self.clock.now(),
             guard: self.guard.as_ref().filter(|_| self.vouches),
+            is_synced: false,
         }
     }
 
