@@ -18,13 +18,16 @@ use serde_json::{Value, json};
 
 use crate::duration::{from_millis, millis, show};
 use crate::exit::Exit;
+use crate::history;
 use crate::holder;
 use crate::lock::{Held, LockName, Mode, Standing};
 use crate::signals;
 
-/// One line on stderr: `tenure: …`. Where it cannot be written there is nobody to tell.
+/// One line on stderr: `tenure: …`, by one system call, so that no line of another process comes into it. Where it
+/// cannot be written there is nobody to tell.
 pub fn say(message: &str) {
-    let _ = writeln!(io::stderr(), "tenure: {}", printable(message));
+    let line = format!("tenure: {}\n", printable(message));
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// One piece of data on stdout. Whoever reads it may stop reading: that is no failure.
@@ -244,8 +247,9 @@ fn held_for(held: &Held) -> Duration {
     granted_at(held).elapsed().unwrap_or_default()
 }
 
+/// What no calendar has is its last second.
 fn granted_at(held: &Held) -> SystemTime {
-    UNIX_EPOCH + from_millis(held.since)
+    UNIX_EPOCH + from_millis(held.since.min(history::LAST))
 }
 
 /// One word for how a lease stands.

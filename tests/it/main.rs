@@ -10,6 +10,7 @@ mod fd;
 mod files;
 mod force;
 mod guard;
+mod hostile;
 mod install;
 mod jobs;
 mod leases;
