@@ -110,7 +110,7 @@ complete -c tenure -n '__tenure_at acquire' -s v -l verbose -d 'Say on stderr wh
 complete -c tenure -n '__tenure_at acquire' -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n '__tenure_at acquire' -s V -l version -d 'Print version'
 complete -c tenure -n '__tenure_at release' -a '(__tenure_names)' -d lock
-complete -c tenure -n '__tenure_at release' -l token -x -d 'The token that `acquire` printed'
+complete -c tenure -n '__tenure_at release' -l token -x -d 'The token that `acquire` printed; `-` reads it from standard input'
 complete -c tenure -n '__tenure_at release' -l fd -x -d 'Give back what is tied to your descriptor N; no token is needed'
 complete -c tenure -n '__tenure_at release' -l if-fence -x -d 'With --force: only if the lease still has this fencing number'
 complete -c tenure -n '__tenure_at release' -l db -r -F -d 'The database file that holds the locks; its directory must exist'
@@ -122,7 +122,7 @@ complete -c tenure -n '__tenure_at release' -s v -l verbose -d 'Say on stderr wh
 complete -c tenure -n '__tenure_at release' -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c tenure -n '__tenure_at release' -s V -l version -d 'Print version'
 complete -c tenure -n '__tenure_at extend' -a '(__tenure_names)' -d lock
-complete -c tenure -n '__tenure_at extend' -l token -x -d 'The token that `acquire` printed'
+complete -c tenure -n '__tenure_at extend' -l token -x -d 'The token that `acquire` printed; `-` reads it from standard input'
 complete -c tenure -n '__tenure_at extend' -l ttl -x -k -a '(__tenure_durations)' -d 'The new time to live, counted from now; without it, the one that the lease has'
 complete -c tenure -n '__tenure_at extend' -l db -r -F -d 'The database file that holds the locks; its directory must exist'
 complete -c tenure -n '__tenure_at extend' -l json -d 'Print one JSON object'

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -287,16 +288,34 @@ pub struct Extend {
 /// What shows that a lease is one's own.
 #[derive(Args, Debug)]
 pub struct Proof {
-    /// The token that `acquire` printed
+    /// The token that `acquire` printed; `-` reads it from standard input
     ///
-    /// On a command line others can read it in the list of processes; in TENURE_TOKEN they cannot.
+    /// On a command line others can read it in the list of processes; in TENURE_TOKEN and on standard input they cannot.
     #[arg(
         long,
         value_name = "TOKEN",
         env = "TENURE_TOKEN",
         hide_env_values = true
     )]
-    pub token: Option<Token>,
+    pub token: Option<TokenFrom>,
+}
+
+/// Where a token is to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenFrom {
+    Argument(Token),
+    Stdin,
+}
+
+impl FromStr for TokenFrom {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "-" {
+            return Ok(Self::Stdin);
+        }
+        text.parse().map(Self::Argument)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -346,9 +365,9 @@ pub struct Status {
     /// Say whether this lease is still held: exit status 0, or 76
     ///
     /// With names: and whether it holds all of these. Nothing is printed when it does, but with --json its locks
-    /// are. TENURE_TOKEN is not looked at.
+    /// are. `-` reads the token from standard input. TENURE_TOKEN is not looked at.
     #[arg(long, value_name = "TOKEN")]
-    pub token: Option<Token>,
+    pub token: Option<TokenFrom>,
 
     /// Show it anew each second, until Ctrl-C
     ///

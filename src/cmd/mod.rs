@@ -9,9 +9,11 @@ mod run;
 mod status;
 mod take;
 
+use std::io::{self, BufRead, Read};
+
 use anyhow::Result;
 
-use crate::cli::{Cli, Common, Taking, Verb};
+use crate::cli::{Cli, Common, Taking, TokenFrom, Verb};
 use crate::exit::{Exit, Usage};
 use crate::lock::{Holder, LockName, Request, Token};
 use crate::output;
@@ -68,12 +70,39 @@ fn request(names: &[LockName], how: &Taking, holder: Holder) -> Result<Request> 
     })
 }
 
-/// The token, from the command line or the environment.
-fn token_of(token: Option<Token>) -> Result<Token> {
-    Ok(token.ok_or_else(|| {
-        Usage("no token: give the one that acquire printed, with --token or in TENURE_TOKEN".into())
-    })?)
+/// The token, from the command line, the environment or standard input.
+fn token_of(token: Option<TokenFrom>) -> Result<Token> {
+    match token {
+        Some(TokenFrom::Argument(token)) => Ok(token),
+        Some(TokenFrom::Stdin) => token_from_stdin(),
+        None => Err(Usage(
+            "no token: give the one that acquire printed, with --token or in TENURE_TOKEN".into(),
+        )
+        .into()),
+    }
 }
+
+/// The first line of standard input, as `acquire` printed it.
+fn token_from_stdin() -> Result<Token> {
+    let mut line = Vec::new();
+    let read = io::stdin()
+        .lock()
+        .take(MOST_OF_A_LINE)
+        .read_until(b'\n', &mut line);
+    let usage = |why: &str| Usage(format!("no token on standard input: {why}"));
+    if let Err(error) = read {
+        return Err(usage(&output::chain(&error.into())).into());
+    }
+    // What is wrong with it is told without a word of it, for it may be all but right.
+    let text = String::from_utf8_lossy(&line);
+    match text.trim_end() {
+        "" => Err(usage("its first line is empty").into()),
+        token => Ok(token.parse().map_err(|why: String| usage(&why))?),
+    }
+}
+
+/// More than a token has, so that whoever gives something else is told of it and not waited for.
+const MOST_OF_A_LINE: u64 = 64;
 
 /// Says, unless told to be quiet, that a token's lease is over.
 fn not_held(common: &Common, json: bool, names: &[LockName], location: &str) -> Exit {

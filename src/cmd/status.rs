@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::take::ends;
-use super::{not_held, sorted};
+use super::{not_held, sorted, token_of};
 use crate::cli::{Common, Status};
 use crate::exit::Exit;
 use crate::lock::{Held, LockName, Standing};
@@ -97,6 +97,7 @@ struct Seen {
 }
 
 fn look(args: &Status, common: &Common) -> Result<Seen> {
+    let token = args.token.map(|token| token_of(Some(token))).transpose()?;
     let asked = sorted(&args.names);
     let Some(mut store) = sqlite::open(common.db.as_deref(), Purpose::Look)? else {
         return Ok(Seen {
@@ -111,10 +112,10 @@ fn look(args: &Status, common: &Common) -> Result<Seen> {
         });
     };
     let (mut held, mut waiting, mut line) = (Vec::new(), HashMap::new(), None);
-    match &args.token {
+    match token {
         Some(token) => {
             waiting = store.waiting()?;
-            held.extend(store.held_by(token)?);
+            held.extend(store.held_by(&token)?);
         }
         None if asked.is_empty() => {
             waiting = store.waiting()?;

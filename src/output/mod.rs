@@ -110,12 +110,24 @@ pub fn clap_error(error: &clap::Error) -> Exit {
         say(&hint);
         return Exit::Usage;
     }
+    if let Some(mistake) = mistake_in_token(error) {
+        say(&format!("{mistake} (tenure --help tells more)"));
+        return Exit::Usage;
+    }
     // The first paragraph names the mistake; what follows it repeats the usage.
     let what = text.split("\n\n").next().unwrap_or(&text);
     let what = what.strip_prefix("error: ").unwrap_or(what);
     let words: Vec<&str> = what.lines().map(str::trim).collect();
     say(&format!("{} (tenure --help tells more)", words.join(" ")));
     Exit::Usage
+}
+
+/// What is wrong with a token, without a word of it: it may be all but right, and what is said here is kept in logs.
+fn mistake_in_token(error: &clap::Error) -> Option<String> {
+    let argument = error.get(ContextKind::InvalidArg)?.to_string();
+    let is_bad = error.kind() == ClapErrorKind::ValueValidation && argument.starts_with("--token");
+    let why = std::error::Error::source(error).filter(|_| is_bad)?;
+    Some(format!("invalid value for '{argument}': {why}"))
 }
 
 /// What to do here instead, for an option that flock(1) has and the verb that takes a lock has not.

@@ -529,3 +529,70 @@ fn the_token_of_a_run_extends_it_and_does_not_release_it() {
         .run()
         .is_not_held("*");
 }
+
+#[test]
+fn a_token_is_read_from_standard_input() {
+    let sandbox = Sandbox::new();
+    let token = sandbox.acquire(["A"]);
+    let given = |verb: &str, text: &str| {
+        let file = sandbox.path("token");
+        fs::write(&file, text).expect("a fresh directory");
+        let file = fs::File::open(&file).expect("it was written");
+        sandbox
+            .tenure()
+            .args([verb, "--token", "-"])
+            .stdin(file)
+            .run()
+    };
+    // As `acquire` printed it, with no line's end, with that of another system, and with more after it.
+    for text in [
+        format!("{token}\n"),
+        token.clone(),
+        format!("{token}\r\n"),
+        format!("{token}\nmore\n"),
+    ] {
+        given("status", &text).exits(0).says_nothing();
+        given("extend", &text).exits(0).says_nothing();
+    }
+    for (text, why) in [
+        ("", "its first line is empty"),
+        ("\n", "its first line is empty"),
+        ("c0ffee\n", "a token has 32 hexadecimal digits"),
+        (&token[1..], "a token has 32 hexadecimal digits"),
+        (&"0".repeat(1_000_000), "a token has 32 hexadecimal digits"),
+    ] {
+        for verb in ["status", "extend", "release"] {
+            given(verb, text).is_usage_error(&format!("no token on standard input: {why}"));
+        }
+    }
+    let closed = "exec tenure release --token - <&-";
+    sandbox
+        .sh(closed)
+        .run()
+        .is_usage_error("no token on standard input: its first line is empty");
+    given("release", &token).exits(0).says_nothing();
+    given("release", &token).is_not_held("the lease of this token *");
+}
+
+#[test]
+fn a_token_that_is_all_but_right_is_not_repeated() {
+    let sandbox = Sandbox::new();
+    let token = sandbox.acquire(["A"]);
+    for wrong in [&token[1..], &format!("{token} "), &format!("{token}0")] {
+        for verb in ["status", "extend", "release"] {
+            let call = sandbox.tenure().args([verb, "--token", wrong]);
+            let outcome = call.run();
+            outcome.is_usage_error(
+                "invalid value for '--token <TOKEN>': a token has 32 hexadecimal digits *",
+            );
+            assert!(!outcome.stderr.contains(&token[1..]), "{outcome:#?}");
+        }
+        let outcome = sandbox
+            .tenure()
+            .arg("release")
+            .env("TENURE_TOKEN", wrong)
+            .run();
+        outcome.exits(64);
+        assert!(!outcome.stderr.contains(&token[1..]), "{outcome:#?}");
+    }
+}
