@@ -133,9 +133,9 @@ fn only_some(all: &[LockName]) -> anyhow::Error {
     .into()
 }
 
-/// Tells what was done, under `--verbose`.
+/// Tells what was done, under `--verbose`. A lock may be held meanwhile.
 fn explain(common: &Common, text: impl FnOnce() -> String) {
     if common.verbose {
-        output::say(&text());
+        output::tell(&text());
     }
 }

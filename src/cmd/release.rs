@@ -133,7 +133,7 @@ fn explain_interrupt(names: &[LockName]) -> Result<()> {
     }
     let names = output::list(names);
     ctrlc::set_handler(move || {
-        output::say(&format!(
+        output::tell(&format!(
             "not waiting any longer: {names} was revoked, but its holder has not ended yet"
         ));
         signals::die_by(Signal::INT);

@@ -67,6 +67,7 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         Taken::Granted(lease) => lease,
         Taken::Not(exit, _) => return Ok(exit),
     };
+    let mut why_not = None;
     let (exit, ending) = match pending_end(&signals) {
         Some(signal) => (Exit::Signal(signal), Ending::not_started(None)),
         None => match spawn(args, &store, &lease, signals.inherited()) {
@@ -74,10 +75,17 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
                 Supervision::begin(args, common, child, &mut store, &lease, &signals, asked)
                     .until_end()
             }
-            Err(exit) => (exit, Ending::not_started(Some(exit.code()))),
+            Err(error) => {
+                let (exit, why) = cannot_start(&args.command[0], error);
+                why_not = Some(why);
+                (exit, Ending::not_started(Some(exit.code())))
+            }
         },
     };
     release(&mut store, &request, &lease, &ending);
+    if let Some(why_not) = why_not {
+        output::say(&why_not);
+    }
     // Nothing of it is left to do that the end of the process does not do sooner.
     std::mem::forget(store);
     Ok(exit)
@@ -102,7 +110,7 @@ fn spawn(
     store: &dyn Store,
     lease: &Lease,
     inherited: &Inherited,
-) -> Result<Child, Exit> {
+) -> Result<Child, SpawnError> {
     let own_group = !child::has_controlling_terminal();
     if !own_group {
         child::adopt_orphans();
@@ -124,18 +132,16 @@ fn spawn(
         inherited,
         own_group,
     };
-    Child::spawn(&job).map_err(|error| cannot_start(&args.command[0], error))
+    Child::spawn(&job)
 }
 
-fn cannot_start(command: &OsString, error: SpawnError) -> Exit {
+fn cannot_start(command: &OsString, error: SpawnError) -> (Exit, String) {
     let (exit, error) = match error {
         SpawnError::NotFound(error) => (Exit::NotFound, error),
         SpawnError::CannotExecute(error) => (Exit::CannotExecute, error),
     };
-    output::say(&output::chain(
-        &anyhow::Error::from(error).context(format!("cannot run {}", command.display())),
-    ));
-    exit
+    let why = anyhow::Error::from(error).context(format!("cannot run {}", command.display()));
+    (exit, output::chain(&why))
 }
 
 fn release(store: &mut dyn Store, request: &Request, lease: &Lease, ending: &Ending) {
@@ -321,12 +327,12 @@ impl<'a> Supervision<'a> {
     fn keep_time(&mut self) {
         if self.stop.is_none() && self.time_limit.is_some_and(|limit| Instant::now() >= limit) {
             let limit = show(self.args.max_time.unwrap_or_default());
+            self.begin_stop(Signal::TERM, Reason::TimedOut);
             if !self.common.quiet {
-                output::say(&format!(
+                output::tell(&format!(
                     "stopping the command: it has run for {limit}, which is --max-time"
                 ));
             }
-            self.begin_stop(Signal::TERM, Reason::TimedOut);
         }
     }
 
@@ -406,7 +412,7 @@ impl<'a> Supervision<'a> {
     fn warn(&mut self, message: &str) {
         if !self.warned {
             self.warned = true;
-            output::say(message);
+            output::tell(message);
         }
     }
 
@@ -418,11 +424,11 @@ impl<'a> Supervision<'a> {
     }
 
     fn lose(&mut self, why: &str, reason: Reason) {
-        output::say(&format!(
+        self.begin_stop(self.args.on_lost, reason);
+        output::tell(&format!(
             "lost {}: {why}; stopping the command",
             output::list(&self.lease.names)
         ));
-        self.begin_stop(self.args.on_lost, reason);
     }
 
     fn begin_stop(&mut self, signal: Signal, reason: Reason) {
@@ -449,7 +455,7 @@ impl<'a> Supervision<'a> {
         if now >= stop.kill_at {
             self.child.signal_tree(Signal::KILL);
             if now >= stop.kill_at + DYING {
-                output::say(
+                output::tell(
                     "the command was killed, and the kernel has not ended all of its processes",
                 );
                 return Some(exit);

@@ -23,11 +23,20 @@ use crate::holder;
 use crate::lock::{Held, LockName, Mode, Standing};
 use crate::signals;
 
-/// One line on stderr: `tenure: …`, by one system call, so that no line of another process comes into it. Where it
-/// cannot be written there is nobody to tell.
+/// One line on stderr: `tenure: …`. Where it cannot be written there is nobody to tell. A reader that takes its time is waited
+/// for, unless a signal comes that is to end the program: for whoever holds no lock.
 pub fn say(message: &str) {
-    let line = format!("tenure: {}\n", printable(message));
-    let _ = io::stderr().write_all(line.as_bytes());
+    screen::write_unless_ended(&line(message));
+}
+
+/// As [`say`], for whoever holds a lock, or a place in the line: only what can be written at once, for a reader that has fallen
+/// asleep must not keep a job from being stopped.
+pub fn tell(message: &str) {
+    screen::write_if_possible(&line(message));
+}
+
+fn line(message: &str) -> String {
+    format!("tenure: {}\n", printable(message))
 }
 
 /// One piece of data on stdout. Whoever reads it may stop reading: that is no failure.

@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use unicode_width::UnicodeWidthChar;
 
-use crate::signals::NoStops;
+use crate::signals::{self, NoStops, TERMINATION};
 
 /// The size of a terminal that does not tell it, such as a serial line.
 const USUAL_COLUMNS: usize = 80;
@@ -72,14 +73,51 @@ pub fn is_in_foreground(file: &impl AsFd) -> Option<bool> {
     Some(foreground == getpgrp())
 }
 
+/// How long a write is waited for before it is asked whether it is still wanted.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// So much goes into a pipe in one piece, and at once where it takes anything at all (pipe(7)).
+const PIECE: usize = 4096;
+
+/// What may be done with a file, after a time at most.
+fn becomes(file: &impl AsFd, within: Duration) -> PollFlags {
+    let mut fds = [PollFd::new(file, PollFlags::OUT)];
+    let within = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(within.subsec_nanos()),
+    };
+    match poll(&mut fds, Some(&within)) {
+        Ok(_) => fds[0].revents(),
+        Err(_) => PollFlags::empty(),
+    }
+}
+
 /// Whether a write would not block: a terminal may be held by Ctrl-S, and the reader of a pipe may have fallen asleep.
 fn takes_more(file: &impl AsFd) -> bool {
-    let mut fds = [PollFd::new(file, PollFlags::OUT)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
+    becomes(file, Duration::ZERO).contains(PollFlags::OUT)
+}
+
+/// Writes to stderr, by one system call where it is not too long for that, so that no line of another process comes into it.
+/// Waits for a reader, but not when a signal has come that ends the program: those that are blocked would never end it.
+pub fn write_unless_ended(text: &str) {
+    let stderr = io::stderr();
+    for piece in text.as_bytes().chunks(PIECE) {
+        loop {
+            let is = becomes(&stderr, PATIENCE);
+            if is.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+                return;
+            }
+            if is.contains(PollFlags::OUT) {
+                break;
+            }
+            if signals::pending(TERMINATION).is_some() {
+                return;
+            }
+        }
+        if (&stderr).write_all(piece).is_err() {
+            return;
+        }
+    }
 }
 
 /// Writes to stderr in one piece, so that nobody sees it half done, and only what can be written at once: whoever waits

@@ -1,6 +1,7 @@
 //! `tenure` as its users meet it: the real binary, real signals, real files. A file a behaviour.
 
 mod abuse;
+mod blocked;
 mod completions;
 mod cron;
 mod deadlock;
