@@ -32,8 +32,8 @@ pub const SLOTS: u64 = 3;
 /// A group and a user, neither of them root.
 pub const MEMBER: u32 = 54_321;
 
-/// Room for the database many times over, and soon filled.
-const SIZE: &str = "size=8m";
+/// Room for as many entries of the log as there are ever kept, and soon filled.
+const SIZE: &str = "size=96m";
 
 /// What is done to those who contend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -127,8 +127,9 @@ fn fill_disk(bench: &Bench, chance: &mut Chance) {
     let duration = ms(chance.between(10..300));
     bench.during(Fault::FillDisk, || {
         if let Ok(mut file) = File::create(&path) {
-            let block = [0x2a; 4096];
+            let block = vec![0x2a; 1 << 20];
             while file.write_all(&block).is_ok() {}
+            while file.write_all(b".").is_ok() {}
         }
         std::thread::sleep(duration);
         let _ = fs::remove_file(&path);
