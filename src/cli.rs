@@ -391,6 +391,7 @@ pub struct Log {
         short = 'n',
         long,
         value_name = "NUMBER",
+        value_parser = whole_number,
         allow_negative_numbers = true
     )]
     pub lines: Option<usize>,
@@ -431,6 +432,10 @@ pub struct Names {
     /// And of those that were in use not long ago
     #[arg(long)]
     pub past: bool,
+}
+
+fn whole_number(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| "not a whole number, such as 20")
 }
 
 fn not_empty_path(text: OsString) -> Result<PathBuf, &'static str> {

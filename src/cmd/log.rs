@@ -186,7 +186,9 @@ fn follow(args: &Log, show: &mut Show, told: &mut Told, mut last: i64) -> Result
 /// Nothing is what stdout gets, whatever counts its lines.
 fn say_empty(common: &Common, location: &str) {
     if !common.quiet {
-        output::say(&format!("nothing of that is in the log of {location}"));
+        output::say(&format!(
+            "there is nothing to show in the log of {location}"
+        ));
     }
 }
 

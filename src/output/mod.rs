@@ -238,16 +238,15 @@ pub fn is_or_are(names: &[LockName]) -> &'static str {
 /// Which of the asked-for locks is held by whom: `deploy is held by ann@web1 (pid 812, ./deploy.sh) for 3m`.
 pub fn busy(asked: &[LockName], held: &Held) -> String {
     let name = asked_of(asked, held);
-    let is_held = if held.standing == Standing::Waiting {
-        "waited for"
-    } else {
-        "held"
+    let (who, since) = (holder::show(&held.holder), show(held_for(held)));
+    let mut line = match held.standing {
+        Standing::Waiting => format!("{name} is waited for by {who} for {since}"),
+        // Nobody is at work, and whoever looks for that process does not find it.
+        Standing::Resting => {
+            format!("{name} is kept by --at-least after {who}, who got it {since} ago")
+        }
+        _ => format!("{name} is held by {who} for {since}"),
     };
-    let mut line = format!(
-        "{name} is {is_held} by {} for {}",
-        holder::show(&held.holder),
-        show(held_for(held))
-    );
     if let Some(note) = &held.holder.note {
         let _ = write!(line, ": {note}");
     }

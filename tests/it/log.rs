@@ -294,7 +294,11 @@ fn a_forced_release_is_told_with_who_did_it_and_what_came_of_it() {
     holder.wait().exits(76);
     let events = log(&sandbox, ["B"]);
     assert_eq!(words(&events), ["granted", "forced", "lost"]);
-    assert_eq!(the(&events, "lost")["reason"], "gone");
+    let (forced, lost) = (the(&events, "forced"), the(&events, "lost"));
+    assert_eq!(lost["reason"], "forced");
+    assert_eq!(lost["by"], forced["by"]);
+    // That is when its lease was over, however long its command took to end.
+    assert_eq!(lost["held_ms"], forced["held_ms"]);
 
     sandbox.acquire(["C"]);
     sandbox
@@ -455,7 +459,7 @@ fn nothing_is_nothing_on_stdout() {
     let none = sandbox.tenure().args(["log", "B"]).run();
     none.exits(0)
         .prints_nothing()
-        .says("nothing of that is in the log of *");
+        .says("there is nothing to show in the log of *");
     sandbox
         .tenure()
         .args(["log", "-q", "B"])

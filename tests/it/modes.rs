@@ -371,6 +371,13 @@ fn a_fast_job_keeps_the_lock_for_its_least_time() {
         .args(["run", "A", "--at-least", "2s", "--", "true"]);
     call.run().exits(0).says_nothing().took(..AT_ONCE);
     let granted = sandbox.rows::<i64>("select granted_at from ticket")[0];
+    let refused = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    refused.exits(75);
+    // Nobody holds it any more: the process that is named is gone.
+    assert!(
+        refused.stderr.contains("A is kept by --at-least after "),
+        "{refused:?}"
+    );
     throughout(ms(1000), "it rests", || sandbox.is_busy("A"));
     let mut entered = 0;
     until(SOON, "it is free", || {

@@ -265,7 +265,7 @@ fn a_timeline_shows_what_is_asked_for() {
     ] {
         let outcome = sandbox.tenure().args(words).run();
         outcome.exits(0).prints_nothing();
-        outcome.says("nothing of that is in the log of *");
+        outcome.says("there is nothing to show in the log of *");
     }
     for option in ["--json", "--follow"] {
         let call = sandbox.tenure().args(["log", "--timeline", option]);

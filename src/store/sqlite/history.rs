@@ -3,7 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use rusqlite::{Connection, Row, Transaction, named_params, params, params_from_iter};
+use rusqlite::{
+    Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter,
+};
 
 use super::ticket::{self, Rules};
 use crate::duration::millis;
@@ -20,6 +22,9 @@ const OLDEST: i64 = 90 * 24 * 60 * 60 * 1000;
 /// How many are forgotten at once, while somebody may wait for the write lock. Many more than are written between two
 /// sweeps, so that the log is never longer for long.
 const PRUNED: i64 = 64;
+
+/// How many entries may have been written since a lease was lost and its holder has noticed.
+const RECENT: i64 = 1000;
 
 /// Of all columns in the order of the table: to look up their names would be a third of the cost of an entry.
 pub const INSERT: &str = "insert into log values (null,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
@@ -54,19 +59,26 @@ pub fn write(transaction: &Transaction<'_>, entry: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// The entry of a lease of this process's own.
+/// The entry of a lease of this process's own. Where it was `taken` away at once, by somebody at some moment, it ended then.
 pub fn of_own(
     request: &Request,
     lease: &Lease,
     ending: &Ending,
     now: i64,
     was_held: bool,
+    taken: Option<(i64, String)>,
 ) -> Entry {
     // It may end by itself in the second between a forced release and the look that would have noticed it.
-    let (event, reason) = if was_held || ending.event == Event::Lost {
+    let (event, reason) = if taken.is_some() {
+        (Event::Lost, Some("forced"))
+    } else if was_held || ending.event == Event::Lost {
         (ending.event, ending.reason)
     } else {
         (Event::Lost, Some("gone"))
+    };
+    let (ended_at, by) = match taken {
+        Some((at, by)) => (at, Some(by)),
+        None => (now, ending.by.clone()),
     };
     Entry {
         at: now,
@@ -77,13 +89,25 @@ pub fn of_own(
         fence: Some(lease.fence),
         requested_at: lease.requested_at,
         granted_at: Some(lease.granted_at),
-        ended_at: Some(now),
+        ended_at: Some(ended_at),
         status: ending.status,
         signal: ending.signal,
         reason: reason.map(str::to_owned),
-        by: ending.by.clone(),
+        by,
         holder: request.holder.clone(),
     }
+}
+
+/// When a lease was taken away from its holder at once, and by whom: it was not long ago.
+pub fn taken(connection: &Connection, fence: i64) -> rusqlite::Result<Option<(i64, String)>> {
+    connection
+        .prepare_cached(
+            "select ended_at, by from log where id > (select max(id) from log) - ?1
+               and fence = ?2 and event = 'forced' and ended_at is not null and by is not null
+             order by id desc limit 1",
+        )?
+        .query_row(params![RECENT, fence], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
 }
 
 /// The entry of a request that was refused because of others, of whom one is named.

@@ -1019,7 +1019,10 @@ impl Store for SqliteStore {
             None => {
                 // By `release --force --now`, most likely: the locks are not ours, and whoever waits for us need not.
                 self.hold = None;
-                Look::Gone
+                match history::taken(&self.connection, lease.fence)? {
+                    Some((_, by)) => Look::Revoked(by),
+                    None => Look::Gone,
+                }
             }
             Some(Some(by)) => Look::Revoked(by),
             Some(None) => {

@@ -483,10 +483,15 @@ pub fn end_own(
     ending: &Ending,
 ) -> Result<bool> {
     let was_held = delete_own(transaction, rules, lease)?;
+    let taken = if was_held {
+        None
+    } else {
+        history::taken(transaction, lease.fence)?
+    };
     let now = rules.now.wall;
     history::write(
         transaction,
-        &history::of_own(request, lease, ending, now, was_held),
+        &history::of_own(request, lease, ending, now, was_held, taken),
     )?;
     Ok(was_held)
 }
