@@ -7,6 +7,8 @@ mod clock;
 mod cmd;
 mod duration;
 mod exit;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod history;
 mod holder;
