@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use unicode_width::UnicodeWidthChar;
-
 use crate::duration::{from_millis, show};
 use crate::history::{self, NO_WAIT};
 use crate::holder;
 use crate::lock::{Entry, Event, LockName};
 use crate::output::printable;
+use crate::output::screen::{fit, width};
 
 /// The narrowest picture that shows anything; a terminal that is narrower breaks its lines.
 const NARROWEST: usize = 40;
@@ -101,29 +100,14 @@ impl Style {
 
     /// As much of it as fits into so many columns, and the blanks that fill them.
     fn cell(self, text: &str, columns: usize) -> String {
-        let mut left = columns;
-        let mut cell = text.to_owned();
-        if width(text) > columns {
-            left = columns.saturating_sub(1);
-            cell.clear();
-            for c in text.chars() {
-                let Some(rest) = left.checked_sub(c.width().unwrap_or(0)) else {
-                    break;
-                };
-                left = rest;
-                cell.push(c);
-            }
-            cell.push(if self.ascii { '~' } else { '…' });
-        } else {
-            left -= width(text);
+        let mut cell = fit(text, columns);
+        if self.ascii {
+            // The text itself has none: it is such as this style can show.
+            cell = cell.replace('…', "~");
         }
+        let left = columns.saturating_sub(width(&cell));
         cell + &" ".repeat(left)
     }
-}
-
-/// How many columns a text takes.
-fn width(text: &str) -> usize {
-    text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 /// The time that a picture shows, in milliseconds since 1970, and into how many columns.

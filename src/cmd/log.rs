@@ -5,7 +5,6 @@ use std::io;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Result;
-use rustix::termios::tcgetwinsize;
 
 use super::sorted;
 use crate::cli::{Common, Log};
@@ -13,7 +12,7 @@ use crate::duration::millis;
 use crate::exit::Exit;
 use crate::history::{self, Happening, Told};
 use crate::lock::Entry;
-use crate::output;
+use crate::output::{self, screen};
 use crate::store::sqlite::{self, Purpose, SqliteStore};
 use crate::store::{Query, Store};
 use crate::timeline::{self, Style};
@@ -25,9 +24,6 @@ const FOUND_LATER: usize = 64;
 
 /// How many entries a picture shows that fits on a screen.
 const DRAWN: usize = 20;
-
-/// The width of a picture for nobody knows what, such as a file.
-const USUAL_COLUMNS: u16 = 80;
 
 /// How much is gathered before it is written.
 const CHUNK: usize = 64 * 1024;
@@ -126,7 +122,7 @@ fn draw(args: &Log, common: &Common, show: &mut Show) -> Result<()> {
     let history = show.store.history(&query)?;
     let entries: Vec<&Entry> = history.written.iter().chain(&history.present).collect();
     let style = Style {
-        columns: columns(),
+        columns: screen::room(&io::stdout()).unwrap_or(screen::USUAL_COLUMNS),
         ascii: knows_only_ascii(),
     };
     let span = (query.since, now);
@@ -138,14 +134,6 @@ fn draw(args: &Log, common: &Common, show: &mut Show) -> Result<()> {
     }
     say_empty(common, &show.store.location());
     Ok(())
-}
-
-/// The width of the terminal, or of what else stdout is shown on.
-fn columns() -> usize {
-    let told = tcgetwinsize(io::stdout()).map(|size| size.ws_col);
-    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
-    let columns = told.ok().filter(|told| *told > 0).or_else(said);
-    usize::from(columns.filter(|said| *said > 0).unwrap_or(USUAL_COLUMNS))
 }
 
 /// Whether the terminal or the locale has nothing but ASCII.

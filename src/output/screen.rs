@@ -14,8 +14,8 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::signals::{self, NoStops, TERMINATION};
 
-/// The size of a terminal that does not tell it, such as a serial line.
-const USUAL_COLUMNS: usize = 80;
+/// The size of a terminal that does not tell it, such as a serial line, and of what is not known at all.
+pub const USUAL_COLUMNS: usize = 80;
 const USUAL_LINES: usize = 24;
 
 /// Back to the line's begin, and away with all from there on: where the terminal has become narrower, the line has been
@@ -56,8 +56,9 @@ fn size(file: &impl AsFd) -> (usize, usize) {
 
 /// How wide a table may be there: as the terminal, or as what will show it elsewhere says. None for as wide as it is.
 pub fn room(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
-    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
-    columns(file).or_else(|| said().filter(|columns| *columns > 0))
+    // As many as a terminal can have, at most.
+    let said = || std::env::var("COLUMNS").ok()?.parse::<u16>().ok();
+    columns(file).or_else(|| said().filter(|said| *said > 0).map(usize::from))
 }
 
 /// Whether what has been written there can be written over.
