@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -71,6 +72,8 @@ pub struct Bench {
     pub contenders: Mutex<HashMap<u64, Contender>>,
     pub windows: Mutex<Vec<Window>>,
     pub done: Mutex<BTreeMap<Fault, u64>>,
+    /// What each contender did, and when.
+    pub deeds: Mutex<HashMap<u64, String>>,
     history: Mutex<History>,
     ids: AtomicU64,
 }
@@ -110,6 +113,7 @@ impl Bench {
             contenders: Mutex::default(),
             windows: Mutex::default(),
             done: Mutex::default(),
+            deeds: Mutex::default(),
             history: Mutex::default(),
             ids: AtomicU64::new(1),
         };
@@ -184,6 +188,13 @@ impl Bench {
             }
             std::thread::sleep(crate::support::ms(4));
         }
+    }
+
+    /// Notes a step of a contender, for whoever asks how something came about.
+    pub fn note(&self, id: u64, deed: &str) {
+        let mut deeds = lock(&self.deeds);
+        let text = deeds.entry(id).or_default();
+        let _ = write!(text, "{} {deed}; ", now() / 1_000_000);
     }
 
     pub fn count(&self, fault: Fault) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::bench::{BARE, Bench, Fault, LOCKS, MEASURED, MEMBER, POOL, SLOTS, now};
+use crate::bench::{BARE, Bench, Fault, LOCKS, MEASURED, MEMBER, POOL, SLOTS, lock, now};
 use crate::chance::Chance;
 use crate::support::{Call, Outcome};
 
@@ -167,10 +167,13 @@ fn run(bench: &Bench, chance: &mut Chance) -> Result<(), String> {
             bears.push(Fault::KillCommand);
         }
     }
+    bench.note(id, &format!("{:?}", wish.commands));
     let from = now();
     let mut running = call.arg("--").args(&words).start();
     let suffered = bench.until_over(id, &mut running, bears);
     let outcome = running.wait();
+    let (status, signal) = (outcome.code, outcome.signal);
+    bench.note(id, &format!("{status:?} {signal:?} {suffered:?}"));
     judge(bench, id, code, &wish, &suffered, (from, now()), &outcome)
 }
 
@@ -217,9 +220,11 @@ fn step_by_step(bench: &Bench, chance: &mut Chance) -> Result<(), String> {
         "acquire", "--note", &note, "--json", "-q", "-w", PATIENT, "--ttl", BARE_TTL, BARE,
     ];
     let mut running = sandbox.tenure().args(words).start();
+    bench.note(id, "asks for a bare lease");
     let bears = vec![Fault::KillSupervisor, Fault::Terminate];
     let suffered = bench.until_over(id, &mut running, bears);
     let outcome = running.wait();
+    bench.note(id, &format!("{:?}, {suffered:?}", outcome.code));
     let was_full = bench.has_seen(&[Fault::FillDisk], from, now());
     if outcome.code != Some(0) {
         let is_expected = !suffered.is_empty() || (outcome.code == Some(69) && was_full);
@@ -240,6 +245,7 @@ fn step_by_step(bench: &Bench, chance: &mut Chance) -> Result<(), String> {
         .env("TENURE_FENCE", fence.to_string())
         .run()
         .exits(0);
+    bench.note(id, "has done its work");
     let mut verbs = vec!["release"];
     if chance.once_in(2) {
         verbs.insert(0, "extend");
@@ -250,10 +256,16 @@ fn step_by_step(bench: &Bench, chance: &mut Chance) -> Result<(), String> {
             let from = now();
             let outcome = sandbox.tenure().args([verb, "-q", "--token", &token]).run();
             let was_full = bench.has_seen(&[Fault::FillDisk], from, now() + 1_000_000_000);
+            bench.note(id, &format!("{verb} {:?}", outcome.code));
             match outcome.code {
                 Some(0) => break,
                 Some(69) if was_full => std::thread::sleep(crate::support::ms(50)),
-                _ => return Err(format!("{verb} of a lease that nobody took: {outcome:?}")),
+                _ => {
+                    let deeds = lock(&bench.deeds)[&id].clone();
+                    return Err(format!(
+                        "{verb} of a lease that nobody took: {deeds}, {outcome:?}"
+                    ));
+                }
             }
         }
     }

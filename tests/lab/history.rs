@@ -1,6 +1,7 @@
 //! What the sections wrote, and what must be true of it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -97,6 +98,31 @@ impl History {
             "L" => self.sections[self.places[&id]].ended = Some(number(1)),
             _ => self.overlaps.push(line.to_owned()),
         }
+    }
+
+    /// An overlap, with all who were at work on any of its locks within a few seconds, and what they did.
+    pub fn around(&self, overlap: &str, deeds: &HashMap<u64, String>) -> String {
+        let words: Vec<&str> = overlap.split(' ').collect();
+        let at: i64 = words[1].parse().expect("a number");
+        let name = words[3].split('/').next().expect("a spec");
+        let is_near = |section: &&Section| {
+            (section.began - at).abs() < 10_000_000_000
+                && section.holds.iter().any(|hold| hold.0 == name)
+        };
+        let mut text = format!("{overlap}\n");
+        for section in self.sections.iter().filter(is_near) {
+            let deeds = deeds.get(&section.id).map_or("", String::as_str);
+            let (began, ended) = (section.began, section.ended);
+            let ended = ended.map_or(-1, |ended| ended / 1_000_000);
+            let _ = writeln!(
+                text,
+                "    {} fence {} from {} to {ended}: {deeds}",
+                section.id,
+                section.fence,
+                began / 1_000_000,
+            );
+        }
+        text
     }
 
     /// Whether a section has begun, and whether it has ended.
