@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::bench::{Bench, Fault, LOCKS, MEASURED, POOL, lock};
 use crate::chance::Chance;
@@ -30,8 +31,9 @@ pub fn harm(bench: &Bench, chance: &mut Chance, stop: &AtomicBool) -> Vec<String
     complaints
 }
 
-/// Sends a signal to one of those who bear it, or to its child.
-fn send(bench: &Bench, chance: &mut Chance, fault: Fault, signal: Signal) -> Option<(u64, Pid)> {
+/// Sends a signal to one of those who bear it, or to its child; and keeps hold of that process, for its pid may be another's
+/// soon.
+fn send(bench: &Bench, chance: &mut Chance, fault: Fault, signal: Signal) -> Option<OwnedFd> {
     let mut contenders = lock(&bench.contenders);
     let mut able: Vec<_> = contenders
         .iter_mut()
@@ -46,16 +48,16 @@ fn send(bench: &Bench, chance: &mut Chance, fault: Fault, signal: Signal) -> Opt
         return None;
     }
     let which = usize::try_from(chance.between(0..able.len() as u64)).expect("a length");
-    let (id, contender) = &mut able[which];
+    let (_, contender) = &mut able[which];
     let pid = match fault {
         Fault::KillCommand | Fault::StopCommand => child_of(contender.pid)?,
         _ => contender.pid,
     };
-    let pid = Pid::from_raw(pid)?;
+    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     // It suffered before it can have ended of it.
     contender.suffered.push(fault);
-    kill_process(pid, signal).ok()?;
-    Some((**id, pid))
+    pidfd_send_signal(&process, signal).ok()?;
+    Some(process)
 }
 
 fn child_of(pid: i32) -> Option<i32> {
@@ -73,12 +75,10 @@ fn strike(bench: &Bench, chance: &mut Chance, fault: Fault, signal: Signal) {
 fn pause(bench: &Bench, chance: &mut Chance, fault: Fault) {
     let duration = ms(chance.between(10..700));
     bench.during(fault, || {
-        if let Some((id, pid)) = send(bench, chance, fault, Signal::STOP) {
+        if let Some(process) = send(bench, chance, fault, Signal::STOP) {
             std::thread::sleep(duration);
-            // It may be gone, and its child's pid another's: then that one is not stopped, and does not mind.
-            if lock(&bench.contenders).contains_key(&id) {
-                let _ = kill_process(pid, Signal::CONT);
-            }
+            // Whatever became of its contender meanwhile: a child that was stopped before its exec has the locks until it goes on.
+            let _ = pidfd_send_signal(&process, Signal::CONT);
         }
         // Who was stopped in the middle of the line goes on when he is scheduled again.
         std::thread::sleep(ms(50));
