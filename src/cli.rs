@@ -335,9 +335,10 @@ pub struct Run {
 
     /// How long after the signal that stops CMD it is killed
     ///
-    /// For `--max-time` and for the loss of the lease. A signal that somebody sends is passed on, and no more.
-    #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse, allow_negative_numbers = true)]
-    pub kill_after: Duration,
+    /// For `--max-time` and for the loss of the lease. A signal that somebody sends is passed on, and no more. Without this
+    /// option 10 seconds; where time alone keeps the lease, a quarter of `--ttl` if that is less.
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
+    pub kill_after: Option<Duration>,
 
     /// The signal that stops CMD when the lease is lost
     ///

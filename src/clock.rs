@@ -3,13 +3,41 @@
 //! Both clocks are read through the C library, where shims that fake time can reach them.
 
 use std::fs;
+use std::ops::Add;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::duration::millis;
 use crate::lock::Expiry;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const OFFSETS: &str = "/proc/self/timens_offsets";
+
+/// A moment by this process's boot clock, which goes on while the machine is suspended, as a lease's time does that others
+/// count. Only for comparing within the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(i64);
+
+impl Moment {
+    pub fn now() -> Self {
+        Self(read(ClockId::Boottime))
+    }
+
+    /// How long until then; zero when it has passed.
+    pub fn remaining(self) -> Duration {
+        let left = self.0.saturating_sub(Self::now().0);
+        Duration::from_millis(u64::try_from(left).unwrap_or(0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(millis(duration)))
+    }
+}
 
 /// Where the clocks stood. Both in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::chance;
+use crate::clock::Moment;
 
 /// A lock's name: 1 to 255 bytes of UTF-8, no control characters, compared byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,6 +154,8 @@ pub struct Lease {
     /// Milliseconds of the wall clock since 1970, for people to read.
     pub requested_at: i64,
     pub granted_at: i64,
+    /// Its time to live has not passed before it has by this clock since then: no later than the grant.
+    pub counted_from: Moment,
 }
 
 /// What is known of somebody's lease, without its secret.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -26,7 +26,7 @@ const UNWATCHED: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     Signal(Received),
-    /// A watched byte of the guard file is free.
+    /// A watched byte of the guard file is free, or the bell was rung.
     Byte,
     /// The moment has passed, or there is no cause: callers look at their clocks.
     Time,
@@ -69,31 +69,49 @@ pub struct Watches {
 }
 
 struct Shared {
-    path: PathBuf,
-    event: OwnedFd,
+    /// None where no bytes are watched.
+    path: Option<PathBuf>,
+    event: Arc<OwnedFd>,
     watched: Mutex<HashSet<Watched>>,
     /// The threads that have nothing to wait for.
     idle: Mutex<Vec<Sender<Watched>>>,
+}
+
+/// Wakes who waits with [`Watches`], from any thread.
+#[derive(Clone)]
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    pub fn ring(&self) {
+        // It can only be full, and then it has been rung often enough.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
 }
 
 /// A guard file's inode, and a byte of it.
 type Watched = (u64, i64);
 
 impl Watches {
-    /// For bytes of the guard file at `path`.
+    /// For bytes of the guard file at `path`, and for whoever rings the [`Bell`].
     ///
     /// # Errors
     /// Those of eventfd(2).
-    pub fn new(path: &Path) -> io::Result<Self> {
+    pub fn new(path: Option<PathBuf>) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Shared {
-            path: path.to_owned(),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            path,
+            event: Arc::new(event),
             watched: Mutex::default(),
             idle: Mutex::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
         })
+    }
+
+    /// Ends the wait as a byte does that is free.
+    pub fn bell(&self) -> Bell {
+        Bell(Arc::clone(&self.shared.event))
     }
 
     /// Watches a byte of the file with this inode, unless that is done already.
@@ -124,13 +142,13 @@ impl Watches {
         if let Some(received) = signals.next() {
             return Ok(Woken::Signal(received));
         }
-        readable(&[signals.as_fd(), self.shared.event.as_fd()], until)?;
+        readable(&[signals.as_fd(), (*self.shared.event).as_fd()], until)?;
         if let Some(received) = signals.next() {
             return Ok(Woken::Signal(received));
         }
         let mut count = [0; 8];
         Ok(
-            if rustix::io::read(&self.shared.event, &mut count).is_ok() {
+            if rustix::io::read(&*self.shared.event, &mut count).is_ok() {
                 Woken::Byte
             } else {
                 Woken::Time
@@ -146,13 +164,14 @@ impl Shared {
         let (own, next) = channel();
         let mut watched = Ok(first);
         while let Ok((inode, byte)) = watched {
-            if guard::wait_for_byte(&self.path, inode, byte).is_err() {
+            let path = self.path.as_ref();
+            if path.is_none_or(|path| guard::wait_for_byte(path, inode, byte).is_err()) {
                 // What cannot be watched is looked at again and again, but not at full speed.
                 pause(UNWATCHED);
             }
             lock(&self.watched).remove(&(inode, byte));
             lock(&self.idle).push(own.clone());
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            Bell(Arc::clone(&self.event)).ring();
             watched = next.recv();
         }
     }

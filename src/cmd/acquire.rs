@@ -12,8 +12,7 @@ use crate::holder;
 use crate::lock::{Lease, LockName};
 use crate::output::{self, Row};
 use crate::signals::Signals;
-use crate::store::sqlite::{Durability, Purpose};
-use crate::store::{Keeping, Store};
+use crate::store::{Durability, Keeping, Purpose};
 
 /// # Errors
 /// The store cannot be used.
@@ -42,7 +41,7 @@ fn acquire(args: &Acquire, common: &Common) -> Result<Exit> {
         return Err(Usage(fault).into());
     }
     let lease = match take(
-        &mut store,
+        &mut *store,
         &request,
         keeping,
         &args.taking,

@@ -9,8 +9,7 @@ use crate::duration::{millis, show};
 use crate::exit::Exit;
 use crate::lock::LockName;
 use crate::output;
-use crate::store::sqlite::Purpose;
-use crate::store::{Shown, Store};
+use crate::store::{Purpose, Shown};
 
 /// # Errors
 /// A usage error, or the store cannot be used.

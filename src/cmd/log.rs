@@ -13,8 +13,7 @@ use crate::exit::Exit;
 use crate::history::{self, Happening, Told};
 use crate::lock::Entry;
 use crate::output::{self, screen};
-use crate::store::sqlite::{self, Purpose, SqliteStore};
-use crate::store::{Query, Store};
+use crate::store::{self, Purpose, Query, Store};
 use crate::timeline::{self, Style};
 use crate::wait;
 
@@ -41,7 +40,7 @@ const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 /// The store cannot be used, or the answer not be written.
 pub fn run(args: &Log, common: &Common) -> Result<Exit> {
     let store = loop {
-        match sqlite::open(common.db.as_deref(), Purpose::Look)? {
+        match store::open(common.db.as_deref(), Purpose::Look)? {
             Some(store) => break store,
             None if args.follow => {
                 if !wait::pause_for_reader(LOOK_ANYWAY) {
@@ -78,7 +77,7 @@ pub fn run(args: &Log, common: &Common) -> Result<Exit> {
 fn location(common: &Common) -> Result<String> {
     match &common.db {
         Some(named) => Ok(named.display().to_string()),
-        None => sqlite::default_location(),
+        None => store::default_location(),
     }
 }
 
@@ -182,7 +181,7 @@ fn say_empty(common: &Common, location: &str) {
 
 /// How events are shown.
 struct Show {
-    store: SqliteStore,
+    store: Box<dyn Store>,
     json: bool,
     /// What local time is ahead of UTC, by quarters of an hour.
     offsets: HashMap<i64, i64>,
@@ -210,10 +209,9 @@ impl Show {
     }
 
     fn offset(&mut self, at: i64) -> i64 {
-        let store = &self.store;
         *self
             .offsets
             .entry(at.div_euclid(QUARTER))
-            .or_insert_with(|| store.local_offset(at))
+            .or_insert_with(|| store::local_offset(at))
     }
 }

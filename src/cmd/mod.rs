@@ -17,7 +17,7 @@ use crate::cli::{Cli, Common, Taking, TokenFrom, Verb};
 use crate::exit::{Exit, Usage};
 use crate::lock::{Holder, LockName, Request, Token};
 use crate::output;
-use crate::store::sqlite::{self, Purpose, SqliteStore};
+use crate::store::{self, Purpose, Store};
 
 /// Does what the command line says.
 ///
@@ -36,8 +36,8 @@ pub fn dispatch(cli: &Cli) -> Result<Exit> {
 }
 
 /// The store that the command line names, for a verb that needs one.
-fn open(common: &Common, purpose: Purpose) -> Result<SqliteStore> {
-    Ok(sqlite::open(common.db.as_deref(), purpose)?
+fn open(common: &Common, purpose: Purpose) -> Result<Box<dyn Store>> {
+    Ok(store::open(common.db.as_deref(), purpose)?
         .expect("only looking can find no database and go on"))
 }
 

@@ -15,8 +15,7 @@ use crate::cli::{Common, Names};
 use crate::exit::Exit;
 use crate::lock::LockName;
 use crate::output;
-use crate::store::sqlite::{self, Purpose};
-use crate::store::{Query, Store};
+use crate::store::{self, Purpose, Query};
 
 /// How long a shell can be kept from its user before it seems to hang.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -39,7 +38,7 @@ pub fn run(args: &Names, common: &Common) -> Exit {
 
 /// Those that can be given on a command line: one that begins with `-` would be an option there.
 fn in_use(db: Option<&Path>, past: bool) -> Result<BTreeSet<LockName>> {
-    let Some(mut store) = sqlite::open(db, Purpose::Look)? else {
+    let Some(mut store) = store::open(db, Purpose::Look)? else {
         return Ok(BTreeSet::new());
     };
     let mut names: BTreeSet<LockName> = store.waiting()?.into_keys().collect();

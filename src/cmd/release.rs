@@ -12,8 +12,7 @@ use crate::holder;
 use crate::lock::{Held, LockName, Standing};
 use crate::output;
 use crate::signals::{self, Signal};
-use crate::store::sqlite::Purpose;
-use crate::store::{Shown, Store};
+use crate::store::{Purpose, Shown, Store};
 use crate::wait;
 
 /// The pause between two looks at a holder that was told to end.
@@ -72,7 +71,7 @@ fn take_away(args: &Release, common: &Common) -> Result<Exit> {
         say_what_goes_with_it(&names, held);
     }
     if !args.now {
-        wait_until_gone(&mut store, &taken)?;
+        wait_until_gone(&mut *store, &taken)?;
     }
     done(args, common, &taken, &store.location())
 }

@@ -9,14 +9,14 @@ use super::take::{Taken, pending_end, take};
 use super::{explain, open, request};
 use crate::child::{self, Change, Child, Job, SpawnError, Status};
 use crate::cli::{Common, Run};
+use crate::clock::Moment;
 use crate::duration::show;
 use crate::exit::{Exit, Usage};
 use crate::holder;
 use crate::lock::{Ending, Event, Lease, LockName, Request};
 use crate::output;
 use crate::signals::{self, Inherited, Origin, Received, Signal, Signals};
-use crate::store::sqlite::{Durability, Purpose};
-use crate::store::{Backlog, Keeping, Look, Store};
+use crate::store::{Backlog, Durability, Keeping, Look, Purpose, Store};
 use crate::wait;
 
 /// How often the lease is looked after: a loss is noticed within this and acted upon.
@@ -34,6 +34,9 @@ const LEAST_RENEWAL: Duration = Duration::from_millis(20);
 /// How long killed processes are waited for. They die at once, unless the kernel cannot let them.
 const DYING: Duration = Duration::from_secs(5);
 
+/// `--kill-after` where it is not said; less where a short lease leaves no time for it.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// What is kept free before a lease ends that time alone keeps: for a look that comes late, and two clocks' ticks.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -46,10 +49,10 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         );
     }
     let signals = Signals::for_supervisor().context("cannot watch signals")?;
-    let mut store = open(common, Purpose::Take(Durability::Process))?;
-    check_time_to_stop(args, &store)?;
+    // Nothing of it is left to do at the end that the end of the process does not do sooner.
+    let store = Box::leak(open(common, Purpose::Take(Durability::Process))?);
+    let kill_after = time_to_stop(args, store)?;
 
-    let asked = Instant::now();
     let note = args.taking.note.as_deref();
     let request = request(
         &args.names,
@@ -57,7 +60,7 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         holder::of_command(&args.command, note),
     )?;
     let lease = match take(
-        &mut store,
+        store,
         &request,
         Keeping::Supervised,
         &args.taking,
@@ -70,9 +73,9 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
     let mut why_not = None;
     let (exit, ending) = match pending_end(&signals) {
         Some(signal) => (Exit::Signal(signal), Ending::not_started(None)),
-        None => match spawn(args, &store, &lease, signals.inherited()) {
+        None => match spawn(args, store, &lease, signals.inherited()) {
             Ok(child) => {
-                Supervision::begin(args, common, child, &mut store, &lease, &signals, asked)
+                Supervision::begin(args, common, kill_after, child, store, &lease, &signals)
                     .until_end()
             }
             Err(error) => {
@@ -82,27 +85,37 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
             }
         },
     };
-    release(&mut store, &request, &lease, &ending);
+    release(store, &request, &lease, &ending);
     if let Some(why_not) = why_not {
         output::say(&why_not);
     }
-    // Nothing of it is left to do that the end of the process does not do sooner.
-    std::mem::forget(store);
     Ok(exit)
 }
 
-/// Where time alone keeps the lease, CMD must be stopped, and dead, before that is over.
-fn check_time_to_stop(args: &Run, store: &dyn Store) -> Result<()> {
-    let least = (args.kill_after + MARGIN) * 2;
-    if !store.vouches() && args.taking.ttl < least {
+/// How long CMD has between the signal that stops it and KILL. Where time alone keeps the lease, CMD must be dead before that
+/// is over, and as much time again must be left for renewals that fail.
+fn time_to_stop(args: &Run, store: &dyn Store) -> Result<Duration> {
+    if store.vouches() {
+        return Ok(args.kill_after.unwrap_or(GRACE));
+    }
+    let ttl = args.taking.ttl;
+    let grace = args.kill_after.unwrap_or(GRACE.min(ttl / 4));
+    let least = match args.kill_after {
+        Some(grace) => (grace + MARGIN) * 2,
+        None => MARGIN * 4,
+    };
+    if ttl < least {
+        let grace = args
+            .kill_after
+            .map(|grace| format!(" and --kill-after {}", show(grace)));
         return Err(Usage(format!(
-            "--ttl must be at least {} here, for a lease that time alone keeps and --kill-after {}",
+            "--ttl must be at least {} here, for a lease that time alone keeps{}",
             show(least),
-            show(args.kill_after)
+            grace.unwrap_or_default()
         ))
         .into());
     }
-    Ok(())
+    Ok(grace)
 }
 
 fn spawn(
@@ -147,10 +160,15 @@ fn cannot_start(command: &OsString, error: SpawnError) -> (Exit, String) {
 fn release(store: &mut dyn Store, request: &Request, lease: &Lease, ending: &Ending) {
     if let Err(error) = store.give_back(request, lease, ending) {
         let names = output::list(&lease.names);
+        let are = output::is_or_are(&lease.names);
+        let when = if store.vouches() {
+            "all the same"
+        } else {
+            "when its time to live has passed"
+        };
         output::say(&format!(
-            "{}; {names} {} free all the same",
-            output::chain(&error),
-            output::is_or_are(&lease.names)
+            "{}; {names} {are} free {when}",
+            output::chain(&error)
         ));
     }
 }
@@ -172,6 +190,7 @@ struct Stop {
 struct Supervision<'a> {
     args: &'a Run,
     common: &'a Common,
+    kill_after: Duration,
     child: Child,
     store: &'a mut dyn Store,
     lease: &'a Lease,
@@ -183,27 +202,27 @@ struct Supervision<'a> {
     next_renewal: Instant,
     retry: Duration,
     /// Until when the last good renewal keeps the lease, by time.
-    good_until: Instant,
+    good_until: Moment,
     warned: bool,
     stop: Option<Stop>,
 }
 
 impl<'a> Supervision<'a> {
-    /// `asked` is a moment before the lease was granted: a time to live is never thought longer than it is.
     fn begin(
         args: &'a Run,
         common: &'a Common,
+        kill_after: Duration,
         child: Child,
         store: &'a mut dyn Store,
         lease: &'a Lease,
         signals: &'a Signals,
-        asked: Instant,
     ) -> Self {
         let now = Instant::now();
         let shares_terminal = !child.has_own_group();
         let mut supervision = Self {
             args,
             common,
+            kill_after,
             child,
             store,
             lease,
@@ -214,7 +233,7 @@ impl<'a> Supervision<'a> {
             next_look: now + LOOK,
             next_renewal: now,
             retry: RETRY,
-            good_until: asked + lease.ttl,
+            good_until: lease.counted_from + lease.ttl,
             warned: false,
             stop: None,
         };
@@ -301,6 +320,7 @@ impl<'a> Supervision<'a> {
             Some(self.next_look),
             Some(self.next_renewal),
             self.time_limit,
+            self.must_end_in().map(|left| now + left),
         ];
         moments.into_iter().flatten().min().unwrap_or(now + LOOK)
     }
@@ -379,14 +399,21 @@ impl<'a> Supervision<'a> {
                 Err(error) => self.renewal_failed(&error),
             }
         }
-        if !self.store.vouches()
-            && Instant::now() + self.args.kill_after + MARGIN >= self.good_until
-        {
+        if let Some(until) = self.store.kept_until() {
+            self.good_until = until;
+        }
+        if self.must_end_in().is_some_and(|left| left.is_zero()) {
             self.lose(
                 "its lease could not be renewed in time",
                 Reason::Lost("not-renewed", None),
             );
         }
+    }
+
+    /// How long until CMD must be told to end, unless a renewal succeeds; none while the kernel vouches for this process.
+    fn must_end_in(&self) -> Option<Duration> {
+        let left = self.good_until.remaining();
+        (!self.store.vouches()).then(|| left.saturating_sub(self.kill_after + MARGIN))
     }
 
     fn plan_renewal(&mut self) {
@@ -399,11 +426,17 @@ impl<'a> Supervision<'a> {
         let now = Instant::now();
         self.next_renewal = now + wait::jittered(self.retry);
         self.retry = (self.retry * 2).min(LOOK);
-        if now >= self.good_until {
+        let names = output::list(&self.lease.names);
+        if let Some(left) = self.must_end_in() {
             self.warn(&format!(
-                "{}; {} is held all the same while this process lives",
+                "{}; unless that changes the command is stopped in {}, before {names} can be another's",
                 output::chain(error),
-                output::list(&self.lease.names)
+                show(Duration::from_secs(left.as_secs()))
+            ));
+        } else if self.good_until.remaining().is_zero() {
+            self.warn(&format!(
+                "{}; {names} is held all the same while this process lives",
+                output::chain(error),
             ));
         }
     }
@@ -433,10 +466,10 @@ impl<'a> Supervision<'a> {
 
     fn begin_stop(&mut self, signal: Signal, reason: Reason) {
         // A stop for time may become one for loss: then the first KILL stands.
-        let kill_at = self.stop.as_ref().map_or_else(
-            || Instant::now() + self.args.kill_after,
-            |stop| stop.kill_at,
-        );
+        let kill_at = self
+            .stop
+            .as_ref()
+            .map_or_else(|| Instant::now() + self.kill_after, |stop| stop.kill_at);
         self.stop = Some(Stop { reason, kill_at });
         self.child.signal_tree(signal);
     }

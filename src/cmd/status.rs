@@ -17,8 +17,7 @@ use crate::output::Row;
 use crate::output::screen::{self, Picture};
 use crate::output::status::{details, overview};
 use crate::signals::{self, Signal, Signals};
-use crate::store::Store;
-use crate::store::sqlite::{self, Purpose};
+use crate::store::{self, Purpose};
 use crate::wait;
 
 /// How often `--watch` looks.
@@ -99,11 +98,11 @@ struct Seen {
 fn look(args: &Status, common: &Common) -> Result<Seen> {
     let token = args.token.map(|token| token_of(Some(token))).transpose()?;
     let asked = sorted(&args.names);
-    let Some(mut store) = sqlite::open(common.db.as_deref(), Purpose::Look)? else {
+    let Some(mut store) = store::open(common.db.as_deref(), Purpose::Look)? else {
         return Ok(Seen {
             location: match &common.db {
                 Some(named) => named.display().to_string(),
-                None => sqlite::default_location()?,
+                None => store::default_location()?,
             },
             line: (!asked.is_empty()).then(Vec::new),
             asked,

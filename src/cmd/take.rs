@@ -19,6 +19,9 @@ use crate::wait::{self, Watches, Woken};
 /// How soon a change is seen that no byte of the guard file tells: of a lease without a guard.
 const POLL: Duration = Duration::from_millis(20);
 
+/// How soon a store that did not answer is asked again.
+const RETRY: Duration = Duration::from_millis(500);
+
 /// Behind every wait, for what nobody foresaw: whether the database is still the one that was opened, at least.
 const SLOW_TICK: Duration = Duration::from_secs(30);
 
@@ -41,26 +44,13 @@ pub fn take(
     signals: &Signals,
     common: &Common,
 ) -> Result<Taken> {
-    let began = Instant::now();
     let asked_at = SystemTime::now();
     let patience = how.patience();
-    let deadline = match patience {
-        Patience::None => Some(began),
-        Patience::AtMost(limit) => Some(began + limit),
-        Patience::Forever => None,
-    };
-    let mut watches = None;
-    // Nothing of it is done before there is a wait.
-    let mut view: Option<Waiting<'_>> = None;
-    let new_view = || Waiting::new(&request.names, common.quiet, began, deadline);
-    let end = |view: Option<Waiting<'_>>, signal, others| {
-        view.into_iter().for_each(Waiting::interrupted);
-        Ok(Taken::Not(Exit::Signal(signal), others))
-    };
+    let mut wait = Wait::new(request, patience, signals, common);
     loop {
-        let others = match store.acquire(request, keeping, patience != Patience::None)? {
+        let next = match store.acquire(request, keeping, patience != Patience::None)? {
             Answer::Granted(lease) => {
-                view.into_iter().for_each(Waiting::had);
+                wait.view.into_iter().for_each(Waiting::had);
                 explain(common, || {
                     format!(
                         "holding {} with fence {} (in {})",
@@ -73,63 +63,24 @@ pub fn take(
             }
             Answer::OtherSlots(slots) => return Err(other_slots(request, slots)),
             Answer::Deadlock(circle) => {
-                drop(view);
+                drop(wait);
                 output::say(&output::deadlock(&request.names, &circle));
                 store.refused(request, asked_at, Event::Deadlock, &circle);
                 return Ok(Taken::Not(Exit::Deadlock, circle));
             }
-            Answer::Waiting(obstacle, others) => {
-                let watches = match &mut watches {
-                    Some(watches) => watches,
-                    none => none.insert(Watches::new(&store.guard_path()).context("cannot wait")?),
-                };
-                let waiting = view.get_or_insert_with(new_view);
-                waiting.is_behind(&others);
-                let waited = Stay {
-                    request,
-                    obstacle: &obstacle,
-                    watches,
-                    signals,
-                    deadline,
-                }
-                .last(store, waiting);
-                if let Ok(Waited::LookAgain) = waited {
-                    continue;
-                }
-                store.leave()?;
-                match waited? {
-                    Waited::Ended(signal) => return end(view, signal, Vec::new()),
-                    Waited::Stopped => {
-                        waiting.pause();
-                        signals::stop_by(Signal::TSTP);
-                        continue;
-                    }
-                    Waited::LookAgain | Waited::RanOut => others,
-                }
-            }
-            Answer::Busy(others) => {
-                if let Some(signal) = pending_end(signals) {
-                    return end(view, signal, others);
-                }
-                let now = Instant::now();
-                if deadline.is_none_or(|deadline| now < deadline) {
-                    // A store that cannot vouch for waiters has no line; they look in turn.
-                    let again = now + wait::jittered(POLL);
-                    let until = deadline.map_or(again, |deadline| deadline.min(again));
-                    let waiting = view.get_or_insert_with(new_view);
-                    waiting.is_behind(&others);
-                    if waiting.is_due() {
-                        waiting.show(None);
-                    }
-                    match interruption(signals, until, waiting)? {
-                        Some(signal) => return end(view, signal, others),
-                        None => continue,
-                    }
-                }
-                others
-            }
+            Answer::Waiting(obstacle, others) => wait.in_line(store, &obstacle, others)?,
+            Answer::Busy(others) => wait.in_turn(others)?,
+            Answer::Unreachable(error) => wait.for_store(error)?,
         };
-        drop(view);
+        let others = match next {
+            Next::Ask => continue,
+            Next::Ended(signal, others) => {
+                wait.view.into_iter().for_each(Waiting::interrupted);
+                return Ok(Taken::Not(Exit::Signal(signal), others));
+            }
+            Next::Refused(others) => others,
+        };
+        drop(wait);
         if !common.quiet {
             say_busy(store, request, &others, patience);
         }
@@ -141,6 +92,145 @@ pub fn take(
         }
         store.refused(request, asked_at, Event::Busy, &others);
         return Ok(Taken::Not(Exit::Busy(how.conflict_exit_code), others));
+    }
+}
+
+/// What comes after an answer that is not the last.
+enum Next {
+    Ask,
+    Ended(Signal, Vec<Held>),
+    Refused(Vec<Held>),
+}
+
+/// A wait, from the first try on. Nothing of it is made before it is needed.
+struct Wait<'a> {
+    request: &'a Request,
+    signals: &'a Signals,
+    quiet: bool,
+    began: Instant,
+    /// None: as long as it takes.
+    deadline: Option<Instant>,
+    watches: Option<Watches>,
+    view: Option<Waiting<'a>>,
+    /// The store has not answered since, which is told once each time.
+    is_cut_off: bool,
+}
+
+impl<'a> Wait<'a> {
+    fn new(
+        request: &'a Request,
+        patience: Patience,
+        signals: &'a Signals,
+        common: &'a Common,
+    ) -> Self {
+        let began = Instant::now();
+        Self {
+            request,
+            signals,
+            quiet: common.quiet,
+            began,
+            deadline: match patience {
+                Patience::None => Some(began),
+                Patience::AtMost(limit) => Some(began + limit),
+                Patience::Forever => None,
+            },
+            watches: None,
+            view: None,
+            is_cut_off: false,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// The request stands in the line.
+    fn in_line(
+        &mut self,
+        store: &mut dyn Store,
+        obstacle: &Obstacle,
+        others: Vec<Held>,
+    ) -> Result<Next> {
+        self.is_cut_off = false;
+        let watches = match &mut self.watches {
+            Some(watches) => watches,
+            none => {
+                let new = Watches::new(store.guard_path()).context("cannot wait")?;
+                store.ring(new.bell());
+                none.insert(new)
+            }
+        };
+        let new_view = || Waiting::new(&self.request.names, self.quiet, self.began, self.deadline);
+        let view = self.view.get_or_insert_with(new_view);
+        view.is_behind(&others);
+        let waited = Stay {
+            request: self.request,
+            obstacle,
+            watches,
+            signals: self.signals,
+            deadline: self.deadline,
+        }
+        .last(store, view);
+        if let Ok(Waited::LookAgain) = waited {
+            return Ok(Next::Ask);
+        }
+        store.leave()?;
+        Ok(match waited? {
+            Waited::Ended(signal) => Next::Ended(signal, Vec::new()),
+            Waited::Stopped => {
+                view.pause();
+                signals::stop_by(Signal::TSTP);
+                Next::Ask
+            }
+            Waited::LookAgain | Waited::RanOut => Next::Refused(others),
+        })
+    }
+
+    /// A store that cannot vouch for waiters has no line; they look in turn.
+    fn in_turn(&mut self, others: Vec<Held>) -> Result<Next> {
+        if let Some(signal) = pending_end(self.signals) {
+            return Ok(Next::Ended(signal, others));
+        }
+        if self.is_over() {
+            return Ok(Next::Refused(others));
+        }
+        let view = self.view();
+        view.is_behind(&others);
+        if view.is_due() {
+            view.show(None);
+        }
+        let ended = self.pause(POLL)?;
+        Ok(ended.map_or(Next::Ask, |signal| Next::Ended(signal, others)))
+    }
+
+    /// The store does not answer.
+    fn for_store(&mut self, error: anyhow::Error) -> Result<Next> {
+        if let Some(signal) = pending_end(self.signals) {
+            return Ok(Next::Ended(signal, Vec::new()));
+        }
+        if self.is_over() {
+            return Err(error);
+        }
+        self.view();
+        if !self.is_cut_off && !self.quiet {
+            output::tell(&format!("{}; trying again", output::chain(&error)));
+        }
+        self.is_cut_off = true;
+        let ended = self.pause(RETRY)?;
+        Ok(ended.map_or(Next::Ask, |signal| Next::Ended(signal, Vec::new())))
+    }
+
+    fn view(&mut self) -> &mut Waiting<'a> {
+        let new = || Waiting::new(&self.request.names, self.quiet, self.began, self.deadline);
+        self.view.get_or_insert_with(new)
+    }
+
+    fn pause(&mut self, about: Duration) -> Result<Option<Signal>> {
+        let again = Instant::now() + wait::jittered(about);
+        let until = self.deadline.map_or(again, |deadline| deadline.min(again));
+        let signals = self.signals;
+        interruption(signals, until, self.view())
     }
 }
 

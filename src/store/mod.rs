@@ -3,17 +3,67 @@
 //! A store knows nothing of terminals and command lines. Its answers are values; an `Err` means that the store
 //! cannot be used, and then nothing may be concluded about any lock.
 
+mod address;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod keeper;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod sqlite;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
+use self::address::Address;
+use crate::clock::Moment;
+use crate::exit::Usage;
 use crate::lock::{Ahead, Ending, Entry, Event, Held, Lease, LockName, Request, Token};
 pub use crate::obstacle::Obstacle;
+use crate::wait::Bell;
+
+/// Opens the store that `--db` names, or the default one. None: there is none yet, where that is an answer and not a mistake,
+/// which is when only the default was meant and only to look.
+///
+/// # Errors
+/// It cannot be used; the message says which one and why.
+pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<Box<dyn Store>>> {
+    let address = named.map(|named| Address::of(named.as_os_str()));
+    Ok(match address.transpose().map_err(Usage)? {
+        #[cfg(feature = "etcd")]
+        Some(Address::Etcd(url)) => Some(Box::new(etcd::open(url, purpose)?)),
+        #[cfg(feature = "postgres")]
+        Some(Address::Postgres(url)) => Some(Box::new(postgres::open(url, purpose)?)),
+        #[cfg(not(all(feature = "etcd", feature = "postgres")))]
+        Some(Address::Etcd(_) | Address::Postgres(_)) => {
+            return Err(Usage("this tenure was built without that store".into()).into());
+        }
+        Some(Address::File(path)) => boxed(sqlite::open(Some(path), purpose)?),
+        None => boxed(sqlite::open(None, purpose)?),
+    })
+}
+
+fn boxed(store: Option<impl Store + 'static>) -> Option<Box<dyn Store>> {
+    store.map(|store| Box::new(store) as Box<dyn Store>)
+}
+
+/// Where the default store is, for a message that there is none.
+///
+/// # Errors
+/// The password database has no home for this user.
+pub fn default_location() -> Result<String> {
+    sqlite::default_location()
+}
+
+/// By how much the local time at a moment is ahead of UTC; both in milliseconds. The time zone is that of the caller's
+/// environment.
+pub fn local_offset(at: i64) -> i64 {
+    sqlite::local_offset(at).unwrap_or(0)
+}
 
 /// What came of a request for locks.
 pub enum Answer {
@@ -28,6 +78,12 @@ pub enum Answer {
     Deadlock(Vec<Held>),
     /// The lock is in use with this other number of slots. Nothing was taken.
     OtherSlots(u32),
+    /// A request that stands in the line, or may, cannot be told how it stands there. Ask again.
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "postgres")),
+        expect(dead_code, reason = "a file is at hand or is not")
+    )]
+    Unreachable(anyhow::Error),
 }
 
 /// What came of showing a token.
@@ -42,8 +98,28 @@ pub enum Shown {
     OfRun(Held),
 }
 
+/// What the caller of [`open`] is going to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Take locks; the store is made where there is none.
+    Take(Durability),
+    /// Change what is there.
+    Change,
+    /// Only look.
+    Look,
+}
+
+/// What a change must survive at the least; a server's survive what the server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Crashes of programs. For `run`, whose leases do not outlive the machine's power anyway.
+    Process,
+    /// Power failures, at the price of an fsync. For leases whose tokens somebody keeps.
+    Power,
+}
+
 /// How a `run` finds its own lease.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
     Held,
     /// Its row is gone, or was given to another.
@@ -99,13 +175,14 @@ pub struct History {
 }
 
 pub trait Store {
-    /// For messages: where the locks are kept.
+    /// For messages: where the locks are kept, with no secret in it.
     fn location(&self) -> String;
 
     /// What child processes are to pass as `--db`.
     fn address(&self) -> std::ffi::OsString;
 
-    /// Whether the kernel vouches for leases held by [`Keeping::Supervised`]; if not, time alone does.
+    /// Whether the kernel vouches for leases held by [`Keeping::Supervised`], whatever any clock says; if not, they end by
+    /// time, wherever their holder is by then.
     fn vouches(&self) -> bool;
 
     /// Takes all of the names; or, if the request `waits`, puts it into the line. Called again, it looks along the
@@ -150,8 +227,12 @@ pub trait Store {
     /// It could not be told.
     fn has_missed(&mut self, request: &Request, obstacle: &Obstacle) -> Result<bool>;
 
-    /// The file of whose bytes an [`Obstacle`] speaks.
-    fn guard_path(&self) -> PathBuf;
+    /// The file of whose bytes an [`Obstacle`] speaks; none where it speaks of no bytes.
+    fn guard_path(&self) -> Option<PathBuf>;
+
+    /// From now on rings the bell when what the own request in the line waits for may have changed in a way that no byte
+    /// tells: since the last answer, which may have been before this call.
+    fn ring(&mut self, bell: Bell);
 
     /// The descriptor that a supervised lease's job must inherit.
     fn tree(&self) -> Option<BorrowedFd<'_>>;
@@ -212,18 +293,24 @@ pub trait Store {
     /// It could not be told.
     fn look(&mut self, lease: &Lease) -> Result<Look>;
 
-    /// Counts a supervised lease's time to live from now, and says when it will pass at the earliest; none when
-    /// the lease is gone. Never waits long.
+    /// Counts a supervised lease's time to live from now, and says when it will pass at the earliest, counted from before
+    /// the store was asked; none when the lease is gone. Never waits long: a store that has to wait for an answer renews by
+    /// itself, and says here what came of it.
     ///
     /// # Errors
     /// It was not renewed; trying again may help.
-    fn renew(&mut self, lease: &Lease) -> Result<Option<Instant>>;
+    fn renew(&mut self, lease: &Lease) -> Result<Option<Moment>>;
+
+    /// Until when a supervised lease of the own is kept at the least, by a store that renews it by itself; none where
+    /// [`Store::renew`] does. Never waits.
+    fn kept_until(&self) -> Option<Moment>;
 
     /// Ends a supervised lease, both in the store and with the kernel, and writes down how. False when it was gone
     /// already.
     ///
     /// # Errors
-    /// The store could not be told. The kernel's word has ended all the same: the locks are free where it counts.
+    /// The store could not be told. Where the kernel vouches, its word has ended all the same: the locks are free where it
+    /// counts.
     fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool>;
 
     /// Writes down that a request was refused, since when it was asked and because of whom. Its failure changes
@@ -242,10 +329,6 @@ pub trait Store {
     /// # Errors
     /// It is not, or cannot be used any more.
     fn refresh(&mut self) -> Result<()>;
-
-    /// By how much the local time at a moment is ahead of UTC; both in milliseconds. The time zone is that of the
-    /// caller's environment.
-    fn local_offset(&self, at: i64) -> i64;
 
     /// Gets ready for [`Store::give_back`], ahead of the moment at which others wait for it. True when somebody does
     /// already.

@@ -11,6 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::Mode;
 
+use super::super::Durability;
 use super::file::{self, OwnUmask};
 use crate::duration::millis;
 use crate::wait::{self, Interrupted};
@@ -32,15 +33,6 @@ const STATEMENTS: usize = 64;
 /// How long side files may be unusable that another user is making: SQLite gives them their owner and mode only
 /// after it has made them.
 pub const SETTLING: Duration = Duration::from_secs(1);
-
-/// What a commit survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// Crashes of programs. For `run`, whose leases do not outlive the machine's power anyway.
-    Process,
-    /// Power failures, at the price of an fsync. For leases whose tokens somebody keeps.
-    Power,
-}
 
 /// When the busy handler gives up, shared with the handler: milliseconds after `origin`.
 #[derive(Clone)]

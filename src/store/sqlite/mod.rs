@@ -23,19 +23,20 @@ use rusqlite::{
 };
 use rustix::fs::Access as Permission;
 
-pub use self::connection::Durability;
 use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
 use self::ticket::{Found, Grant, Rules, Ticket};
-use super::{Answer, Backlog, History, Keeping, Look, Obstacle, Query, Shown, Store};
-use crate::clock::Clock;
+use super::{
+    Answer, Backlog, Durability, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store,
+};
+use crate::clock::{Clock, Moment};
 use crate::duration::{from_millis, millis, show};
 use crate::guard::{self, Guard, Hold};
 use crate::lock::{
     Ahead, Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
 use crate::signals::NoStops;
-use crate::wait;
+use crate::wait::{self, Bell};
 
 /// The first SQLite without the defect that can lose a WAL's frames at its reset.
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -68,17 +69,6 @@ const fn wal_bytes(frames: u64) -> u64 {
 
 /// Tickets looked at by one sweep.
 const SWEEP: i64 = 64;
-
-/// What the caller is going to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Take locks; the database is made where there is none.
-    Take(Durability),
-    /// Change what is there.
-    Change,
-    /// Only look.
-    Look,
-}
 
 pub struct SqliteStore {
     path: PathBuf,
@@ -192,6 +182,14 @@ fn missing(path: &Path, named: Option<&Path>, purpose: Purpose) -> Result<Option
 /// The password database has no home for this user.
 pub fn default_location() -> Result<String> {
     Ok(file::default_path()?.display().to_string())
+}
+
+/// See [`super::local_offset`]. SQLite asks the C library.
+///
+/// # Errors
+/// There is no local time for it.
+pub fn local_offset(at: i64) -> Result<i64> {
+    history::local_offset(&Connection::open_in_memory()?, at)
 }
 
 /// Of the SQLite that is in this program.
@@ -401,6 +399,7 @@ impl SqliteStore {
         // The clocks are read now that the write lock is had: however long that took, it counts for nobody.
         let rules = Rules {
             clock: &self.clock,
+            began: Moment::now(),
             now: self.clock.now(),
             guard: self.guard.as_ref().filter(|_| self.vouches),
             is_synced,
@@ -578,7 +577,7 @@ impl SqliteStore {
         let fd = guard::inherited(number).with_context(why)?;
         // It was when this began; but nobody could see a byte that is locked in a file which was replaced since then.
         if !guard.is_open_as(fd) {
-            let path = self.guard_path();
+            let path = Guard::path_for(&self.path);
             bail!("descriptor {number} is not open on {}", path.display());
         }
         guard.tie(fd).with_context(why)
@@ -655,6 +654,7 @@ impl SqliteStore {
     fn rules(&self) -> Rules<'_> {
         Rules {
             clock: &self.clock,
+            began: Moment::now(),
             now: self.clock.now(),
             guard: self.guard.as_ref().filter(|_| self.vouches),
             is_synced: false,
@@ -772,7 +772,7 @@ impl Store for SqliteStore {
     }
 
     fn fault_of(&self, number: i32) -> Option<String> {
-        let path = self.guard_path();
+        let path = Guard::path_for(&self.path);
         let path = path.display();
         let Some(guard) = self.guard.as_ref().filter(|_| self.vouches) else {
             return Some(format!(
@@ -889,9 +889,12 @@ impl Store for SqliteStore {
         Ok(obstacle.behind.is_empty())
     }
 
-    fn guard_path(&self) -> PathBuf {
-        Guard::path_for(&self.path)
+    fn guard_path(&self) -> Option<PathBuf> {
+        Some(Guard::path_for(&self.path))
     }
+
+    /// A byte tells whatever a waiter waits for, or it has to look in turn: other processes' writes ring nothing.
+    fn ring(&mut self, _: Bell) {}
 
     fn tree(&self) -> Option<BorrowedFd<'_>> {
         self.hold.as_ref().map(Hold::tree)
@@ -1032,17 +1035,20 @@ impl Store for SqliteStore {
         })
     }
 
-    fn renew(&mut self, lease: &Lease) -> Result<Option<Instant>> {
+    fn renew(&mut self, lease: &Lease) -> Result<Option<Moment>> {
         self.write(SHORT_PATIENCE, |transaction, rules| {
-            let before = Instant::now();
             let ttl: Option<i64> = transaction
                 .prepare_cached("select ttl from ticket where token = ?1")?
                 .query_row([lease.token.as_bytes()], |row| row.get(0))
                 .optional()?;
             let Some(ttl) = ttl else { return Ok(None) };
             ticket::renew(transaction, rules, &lease.token, ttl)?;
-            Ok(Some(before + from_millis(ttl)))
+            Ok(Some(rules.began + from_millis(ttl)))
         })
+    }
+
+    fn kept_until(&self) -> Option<Moment> {
+        None
     }
 
     fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool> {
@@ -1087,10 +1093,6 @@ impl Store for SqliteStore {
                 .with_context(|| format!("cannot open {}", self.path.display()))?;
         }
         Ok(())
-    }
-
-    fn local_offset(&self, at: i64) -> i64 {
-        history::local_offset(&self.connection, at).unwrap_or(0)
     }
 
     fn foresee_end(&mut self, lease: &Lease) -> bool {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params};
 
 use super::history;
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Moment, Now};
 use crate::duration::{from_millis, millis};
 use crate::guard::Guard;
 use crate::line::{self, Way};
@@ -42,6 +42,8 @@ impl std::error::Error for Unsynced {}
 pub struct Rules<'a> {
     pub clock: &'a Clock,
     pub now: Now,
+    /// No later than `now`, for the deadlines of this process.
+    pub began: Moment,
     pub guard: Option<&'a Guard>,
     /// Whether the commit will survive a power failure.
     pub is_synced: bool,
@@ -961,6 +963,7 @@ pub fn grant(
         slot: grant.slot,
         requested_at: rules.now.wall,
         granted_at: rules.now.wall,
+        counted_from: rules.began,
     };
     if grant.place.is_none() {
         insert(

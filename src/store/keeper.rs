@@ -1,0 +1,199 @@
+//! Keeps a lease alive in a store that answers over a network: a thread of its own renews it and looks whether it is still
+//! its holder's, so that who supervises a job never waits for an answer, and its deadline does not depend on one.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+
+use super::Look;
+use crate::clock::Moment;
+use crate::wait;
+
+/// How often it is looked whether somebody took the lease away.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The pause after a try that failed: a server that is being restarted is back in a moment.
+const RETRY: Duration = Duration::from_millis(300);
+
+/// What a store does for a lease of this process's own, by a connection that only the thread uses.
+pub trait Tend: Send + 'static {
+    /// Counts the time to live from now. Returns when it will pass, counted from before this was sent; none when the lease
+    /// is gone.
+    ///
+    /// # Errors
+    /// It is not known to be renewed. Must come within a fraction of the time to live.
+    fn renew(&mut self) -> Result<Option<Moment>>;
+
+    /// Whether it is still its holder's.
+    ///
+    /// # Errors
+    /// It could not be told, within a fraction of the time to live.
+    fn look(&mut self) -> Result<Look>;
+}
+
+/// A thread that tends a lease until this is dropped.
+pub struct Keeper {
+    known: Arc<Mutex<Known>>,
+    /// Nothing is ever sent: that it is closed is the sign to end.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread has found out.
+struct Known {
+    until: Moment,
+    look: Look,
+    /// Why the last try failed.
+    fault: Option<String>,
+}
+
+impl Keeper {
+    /// Begins with a lease that is good until a moment.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(tend: impl Tend, until: Moment, ttl: Duration) -> Result<Self> {
+        let known = Arc::new(Mutex::new(Known {
+            until,
+            look: Look::Held,
+            fault: None,
+        }));
+        let (stop, stopped) = channel();
+        let shared = Arc::clone(&known);
+        let thread = thread::Builder::new()
+            .name("keeper".into())
+            .spawn(move || keep(tend, ttl, &shared, &stopped))
+            .context("cannot start a thread that renews the lease")?;
+        Ok(Self {
+            known,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Until when the lease is kept by the last renewal that is known to have succeeded.
+    pub fn kept_until(&self) -> Moment {
+        lock(&self.known).until
+    }
+
+    /// How the lease was found last.
+    pub fn look(&self) -> Look {
+        lock(&self.known).look.clone()
+    }
+
+    /// [`Keeper::kept_until`], none when the lease is gone.
+    ///
+    /// # Errors
+    /// The last try to renew it or to look after it failed.
+    pub fn renewed(&self) -> Result<Option<Moment>> {
+        let known = lock(&self.known);
+        match (&known.look, &known.fault) {
+            (Look::Gone, _) => Ok(None),
+            (_, Some(fault)) => Err(anyhow!(fault.clone())),
+            _ => Ok(Some(known.until)),
+        }
+    }
+
+    /// Ends the thread, and waits for it: what it has sent cannot come after what is sent next.
+    pub fn stop(mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, stopped: &Receiver<()>) {
+    let first = Instant::now();
+    let (mut next_renewal, mut next_look) = (first + wait::jittered(ttl / 3), first + LOOK);
+    loop {
+        let pause = next_renewal
+            .min(next_look)
+            .saturating_duration_since(Instant::now());
+        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        let now = Instant::now();
+        // First what keeps the lease.
+        let tended = if now >= next_renewal {
+            tend.renew().map(|until| match until {
+                Some(until) => {
+                    next_renewal = Instant::now() + wait::jittered(ttl / 3);
+                    lock(known).until = until;
+                    None
+                }
+                None => Some(Look::Gone),
+            })
+        } else {
+            next_look = now + LOOK;
+            tend.look().map(Some)
+        };
+        let mut known = lock(known);
+        match tended {
+            Ok(look) => {
+                known.fault = None;
+                if let Some(look) = look {
+                    known.look = look;
+                }
+            }
+            Err(error) => {
+                known.fault = Some(format!("{error:#}"));
+                // What is late already is tried again soon; a look that failed says that a renewal may fail, too.
+                let again = Instant::now() + wait::jittered(RETRY);
+                next_renewal = next_renewal.max(again).min(again + ttl / 3);
+                next_look = next_look.max(again);
+            }
+        }
+        if matches!(known.look, Look::Gone) {
+            return;
+        }
+    }
+}
+
+fn lock(mutex: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    // It is whole after every statement, whatever panicked in between.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails once, then renews, and is taken away.
+    struct Scripted {
+        renewals: u32,
+        sent: Sender<u32>,
+    }
+
+    impl Tend for Scripted {
+        fn renew(&mut self) -> Result<Option<Moment>> {
+            self.renewals += 1;
+            let _ = self.sent.send(self.renewals);
+            match self.renewals {
+                1 => Err(anyhow!("no answer")),
+                2 => Ok(Some(Moment::now() + Duration::from_hours(1))),
+                _ => Ok(None),
+            }
+        }
+
+        fn look(&mut self) -> Result<Look> {
+            Ok(Look::Held)
+        }
+    }
+
+    #[test]
+    fn a_failed_renewal_is_tried_again_and_a_lease_that_is_gone_is_told() {
+        let (sent, renewals) = channel();
+        let ttl = Duration::from_millis(60);
+        let tend = Scripted { renewals: 0, sent };
+        let keeper = Keeper::start(tend, Moment::now() + ttl, ttl).expect("a thread");
+        assert_eq!(renewals.iter().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(keeper.look(), Look::Gone);
+        assert_eq!(keeper.renewed().expect("it is known"), None);
+        assert!(keeper.kept_until().remaining() > Duration::from_secs(3000));
+        keeper.stop();
+    }
+}
