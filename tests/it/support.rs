@@ -97,6 +97,7 @@ pub fn for_each<T: Send>(
 pub struct Sandbox {
     root: TempDir,
     outputs: AtomicU32,
+    address: Option<PathBuf>,
 }
 
 impl Sandbox {
@@ -111,7 +112,16 @@ impl Sandbox {
         Self {
             root,
             outputs: AtomicU32::new(0),
+            address: None,
         }
+    }
+
+    /// With the locks at a server.
+    #[allow(dead_code, reason = "some of the tests have files alone")]
+    pub fn at(address: &str) -> Self {
+        let mut sandbox = Self::new();
+        sandbox.address = Some(address.into());
+        sandbox
     }
 
     /// The directory of the database; nothing else is in it unless the test puts it there.
@@ -126,7 +136,8 @@ impl Sandbox {
 
     /// The database that [`Self::tenure`] passes in `TENURE_DB`.
     pub fn db(&self) -> PathBuf {
-        self.path("l.db")
+        let path = || self.path("l.db");
+        self.address.clone().unwrap_or_else(path)
     }
 
     /// The guard file beside it.

@@ -1,0 +1,468 @@
+//! What every store promises. Each test is run against all of them.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{SOON, Sandbox, for_each, ms, until};
+
+/// A test for each store, named after it.
+macro_rules! every_store {
+    ($($name:ident)*) => {
+        mod sqlite {
+            $(#[test] fn $name() { super::$name(&crate::support::Sandbox::new()); })*
+        }
+        #[cfg(feature = "etcd")]
+        mod etcd {
+            $(#[test] fn $name() { super::$name(&crate::servers::sandbox(crate::servers::Kind::Etcd)); })*
+        }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[test] fn $name() { super::$name(&crate::servers::sandbox(crate::servers::Kind::Postgres)); })*
+        }
+    };
+}
+
+every_store! {
+    a_held_lock_is_busy_and_a_free_one_is_not
+    a_lease_is_released_by_its_token_and_by_no_other
+    a_lease_is_extended_while_it_lives
+    a_lease_ends_when_its_time_has_passed
+    what_a_run_holds_is_not_released_by_its_token
+    cmd_gets_the_lease_in_its_environment_and_its_status_is_the_exit
+    a_signal_that_ends_cmd_ends_tenure
+    fences_only_grow
+    waiters_enter_in_order
+    a_wait_ends_in_time_and_leaves_the_line
+    an_interrupted_waiter_leaves_the_line
+    a_killed_waiter_is_passed_over
+    the_lock_of_a_killed_run_is_free_when_its_time_has_passed
+    readers_share_and_a_waiting_writer_is_not_starved
+    slots_are_taken_up_to_their_number_and_numbered
+    another_number_of_slots_is_refused
+    several_names_are_taken_together_or_not_at_all
+    a_lock_stays_taken_for_its_least_time
+    a_forced_release_stops_a_run
+    a_forced_release_ends_a_bare_lease
+    a_forced_release_of_another_fence_does_nothing
+    a_nested_wait_for_ones_own_lock_is_told
+    status_tells_who_holds_and_who_waits
+    the_log_tells_what_happened
+    a_command_that_cannot_be_started_gives_the_lock_back
+    a_job_runs_longer_than_its_time_to_live
+    many_contenders_are_one_at_a_time
+    names_of_all_kinds_are_kept_apart
+}
+
+fn a_held_lock_is_busy_and_a_free_one_is_not(sandbox: &Sandbox) {
+    let holder = sandbox.holder("A");
+    assert!(sandbox.is_busy("A"));
+    assert!(!sandbox.is_busy("B"));
+    let call = sandbox.tenure().args(["acquire", "-E", "9", "-q", "A"]);
+    call.run().exits(9).prints_nothing().says_nothing();
+    holder.end().exits(0);
+    assert!(!sandbox.is_busy("A"));
+}
+
+const WRONG: &str = "0123456789abcdef0123456789abcdef";
+
+fn a_lease_is_released_by_its_token_and_by_no_other(sandbox: &Sandbox) {
+    let token = sandbox.acquire(["A"]);
+    let release = |token: &str| sandbox.tenure().args(["release", "--token", token]).run();
+    release(WRONG).is_not_held("*");
+    // The same lease, another secret.
+    let last = if token.ends_with('0') { '1' } else { '0' };
+    release(&format!("{}{last}", &token[..31])).is_not_held("*");
+    assert!(sandbox.is_busy("A"));
+    release(&token).exits(0).prints_nothing().says_nothing();
+    release(&token).is_not_held("*");
+    assert!(!sandbox.is_busy("A"));
+}
+
+fn a_lease_is_extended_while_it_lives(sandbox: &Sandbox) {
+    let token = sandbox.acquire(["A", "--ttl", "5s"]);
+    let extend = |words: &[&str]| {
+        let call = sandbox.tenure().args(["extend", "--token", &token]);
+        call.args(words).run()
+    };
+    extend(&[]).exits(0).prints_nothing();
+    extend(&["A"]).exits(0);
+    let held = &sandbox.status()[0];
+    assert!(
+        held["expires_in_ms"].as_i64().expect("a number") > 3000,
+        "{held}"
+    );
+    sandbox
+        .tenure()
+        .args(["release", "--token", &token])
+        .run()
+        .exits(0);
+    extend(&[]).is_not_held("*");
+}
+
+fn a_lease_ends_when_its_time_has_passed(sandbox: &Sandbox) {
+    let token = sandbox.acquire(["A", "--ttl", "3s"]);
+    assert!(sandbox.is_busy("A"));
+    let call = sandbox
+        .tenure()
+        .args(["run", "-q", "-w", "20s", "A", "--", "true"]);
+    call.run().exits(0).took(ms(1000)..ms(9000));
+    for verb in ["extend", "release"] {
+        let call = sandbox.tenure().args([verb, "--token", &token]);
+        call.run().is_not_held("*");
+    }
+}
+
+fn what_a_run_holds_is_not_released_by_its_token(sandbox: &Sandbox) {
+    let script = "tenure release; echo $?";
+    let call = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", script]);
+    let outcome = call.run();
+    outcome.exits(0).prints("64\n");
+}
+
+fn cmd_gets_the_lease_in_its_environment_and_its_status_is_the_exit(sandbox: &Sandbox) {
+    let script = "test -n \"$TENURE_FENCE\" && echo \"$TENURE_LOCK\" && tenure status --token $TENURE_TOKEN && exit 42";
+    let call = sandbox
+        .tenure()
+        .args(["run", "B", "A", "--", "sh", "-c", script]);
+    call.run().exits(42).prints("A\nB\n").says_nothing();
+    assert!(!sandbox.is_busy("A"));
+}
+
+fn a_signal_that_ends_cmd_ends_tenure(sandbox: &Sandbox) {
+    let call = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", "kill -USR1 $$"]);
+    call.run().dies_by(Signal::USR1);
+    assert!(!sandbox.is_busy("A"));
+}
+
+fn fence(sandbox: &Sandbox, name: &str) -> i64 {
+    let words = [
+        "run",
+        "-q",
+        "-w",
+        "60s",
+        name,
+        "--",
+        "printenv",
+        "TENURE_FENCE",
+    ];
+    let outcome = sandbox.tenure().args(words).run();
+    outcome.exits(0);
+    outcome.stdout.trim_end().parse().expect("a number")
+}
+
+fn fences_only_grow(sandbox: &Sandbox) {
+    let mut last = 0;
+    for name in ["A", "B", "A", "A", "B"] {
+        let fence = fence(sandbox, name);
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+    }
+    let outcome = sandbox.tenure().args(["acquire", "--json", "A"]).run();
+    let held = &outcome.json()[0];
+    assert!(held["fence"].as_i64().expect("a number") > last, "{held}");
+    assert_eq!(sandbox.status()[0]["fence"], held["fence"]);
+}
+
+/// Waits until so many stand in line for the lock.
+fn until_waiting(sandbox: &Sandbox, name: &str, count: usize) {
+    until(SOON, &format!("{count} wait for {name}"), || {
+        let words = ["status", "--json", name];
+        let status = sandbox.tenure().args(words).run().json();
+        status[0]["waiting"] == count
+    });
+}
+
+fn waiters_enter_in_order(sandbox: &Sandbox) {
+    let holder = sandbox.holder("A");
+    let order = sandbox.path("order");
+    let mut waiters = Vec::new();
+    for number in 0..5 {
+        let script = format!("echo {number} >> {}", order.display());
+        let words = ["run", "-q", "-w", "60s", "A", "--", "sh", "-c", &script];
+        waiters.push(sandbox.tenure().args(words).start());
+        until_waiting(sandbox, "A", number + 1);
+    }
+    holder.end().exits(0);
+    for waiter in waiters {
+        waiter.wait().exits(0);
+    }
+    let order = std::fs::read_to_string(order).expect("they ran");
+    assert_eq!(order, "0\n1\n2\n3\n4\n");
+}
+
+fn a_wait_ends_in_time_and_leaves_the_line(sandbox: &Sandbox) {
+    let holder = sandbox.holder("A");
+    let call = sandbox
+        .tenure()
+        .args(["run", "-q", "-w", "1s", "A", "--", "true"]);
+    call.run().exits(75).took(ms(900)..ms(6000));
+    until_waiting(sandbox, "A", 0);
+    holder.end().exits(0);
+}
+
+fn an_interrupted_waiter_leaves_the_line(sandbox: &Sandbox) {
+    let holder = sandbox.holder("A");
+    for signal in [Signal::INT, Signal::TERM] {
+        let words = ["acquire", "-q", "-w", "60s", "A"];
+        let waiter = sandbox.tenure().args(words).start();
+        until_waiting(sandbox, "A", 1);
+        waiter.signal(signal);
+        waiter.wait().dies_by(signal);
+        until_waiting(sandbox, "A", 0);
+    }
+    holder.end().exits(0);
+}
+
+fn a_killed_waiter_is_passed_over(sandbox: &Sandbox) {
+    let holder = sandbox.holder("A");
+    let waiter = |ttl: &str| {
+        let words = ["run", "-q", "-w", "90s", "--ttl", ttl, "A", "--", "true"];
+        sandbox.tenure().args(words).start()
+    };
+    let killed = waiter("5s");
+    until_waiting(sandbox, "A", 1);
+    let next = waiter("5s");
+    until_waiting(sandbox, "A", 2);
+    killed.kill();
+    holder.end().exits(0);
+    next.wait().exits(0).took(ms(0)..ms(40_000));
+}
+
+fn the_lock_of_a_killed_run_is_free_when_its_time_has_passed(sandbox: &Sandbox) {
+    let words = ["run", "--ttl", "5s", "A"];
+    let holder = sandbox.tenure().args(words).hold();
+    holder.kill();
+    let call = sandbox
+        .tenure()
+        .args(["run", "-q", "-w", "30s", "A", "--", "true"]);
+    call.run().exits(0).took(ms(0)..ms(15_000));
+}
+
+fn readers_share_and_a_waiting_writer_is_not_starved(sandbox: &Sandbox) {
+    let reader = sandbox.tenure().args(["run", "-s", "A"]).hold();
+    let other = sandbox.tenure().args(["run", "-s", "A"]).hold();
+    assert!(sandbox.is_busy("A"));
+    let words = ["run", "-q", "-w", "60s", "A"];
+    let writer = sandbox.tenure().args(words).args(["--", "true"]).start();
+    until_waiting(sandbox, "A", 1);
+    let late = sandbox.tenure().args(["run", "-s", "A", "--", "true"]);
+    late.run().exits(75);
+    reader.end().exits(0);
+    other.end().exits(0);
+    writer.wait().exits(0);
+    let call = sandbox.tenure().args(["run", "-s", "A", "--", "true"]);
+    call.run().exits(0);
+}
+
+fn slots_are_taken_up_to_their_number_and_numbered(sandbox: &Sandbox) {
+    let taken = |call: crate::support::Call<'_>| {
+        let outcome = call.args(["--", "printenv", "TENURE_SLOT"]).run();
+        outcome.exits(0);
+        outcome.stdout.trim_end().to_owned()
+    };
+    let run = || sandbox.tenure().args(["run", "--slots", "2", "A"]);
+    let first = run().hold();
+    assert_eq!(taken(run()), "1");
+    let second = run().hold();
+    run().args(["--", "true"]).run().exits(75);
+    first.end().exits(0);
+    assert_eq!(taken(run()), "0");
+    second.end().exits(0);
+}
+
+fn another_number_of_slots_is_refused(sandbox: &Sandbox) {
+    let holder = sandbox.tenure().args(["run", "--slots", "2", "A"]).hold();
+    let call = sandbox
+        .tenure()
+        .args(["run", "--slots", "3", "A", "--", "true"]);
+    call.run().is_usage_error("*--slots 2*");
+    holder.end().exits(0);
+}
+
+fn several_names_are_taken_together_or_not_at_all(sandbox: &Sandbox) {
+    let token = sandbox.acquire(["B", "A", "A"]);
+    assert!(sandbox.is_busy("A") && sandbox.is_busy("B"));
+    let release = |words: &[&str]| {
+        let call = sandbox.tenure().args(["release", "--token", &token]);
+        call.args(words).run()
+    };
+    release(&["A"]).exits(64);
+    assert!(sandbox.is_busy("A") && sandbox.is_busy("B"));
+    release(&["A", "B"]).exits(0);
+    let holder = sandbox.holder("B");
+    let call = sandbox.tenure().args(["run", "-q", "A", "B", "--", "true"]);
+    call.run().exits(75);
+    assert!(!sandbox.is_busy("A"));
+    holder.end().exits(0);
+}
+
+fn a_lock_stays_taken_for_its_least_time(sandbox: &Sandbox) {
+    let words = ["run", "--at-least", "3s", "A", "--", "true"];
+    sandbox
+        .tenure()
+        .args(words)
+        .run()
+        .exits(0)
+        .took(ms(0)..ms(2500));
+    assert!(sandbox.is_busy("A"));
+    let call = sandbox
+        .tenure()
+        .args(["run", "-q", "-w", "30s", "A", "--", "true"]);
+    call.run().exits(0).took(ms(300)..ms(9000));
+}
+
+fn a_forced_release_stops_a_run(sandbox: &Sandbox) {
+    let words = ["run", "A", "--", "sh", "-c", "echo ready; exec sleep 300"];
+    let mut holder = sandbox.tenure().args(words).start();
+    holder.await_line("ready");
+    let call = sandbox.tenure().args(["release", "--force", "A"]);
+    call.run().exits(0).took(ms(0)..ms(9000));
+    holder.wait().exits(76);
+    assert!(!sandbox.is_busy("A"));
+    let call = sandbox.tenure().args(["release", "--force", "A"]);
+    call.run().exits(76);
+}
+
+fn a_forced_release_ends_a_bare_lease(sandbox: &Sandbox) {
+    let token = sandbox.acquire(["A"]);
+    let call = sandbox.tenure().args(["release", "--force", "A"]);
+    call.run().exits(0);
+    assert!(!sandbox.is_busy("A"));
+    let call = sandbox.tenure().args(["extend", "--token", &token]);
+    call.run().is_not_held("*");
+}
+
+fn a_forced_release_of_another_fence_does_nothing(sandbox: &Sandbox) {
+    sandbox.acquire(["A"]);
+    let fence = sandbox.status()[0]["fence"].as_i64().expect("a number");
+    let force = |fence: i64| {
+        let fence = fence.to_string();
+        let words = ["release", "--force", "--if-fence", &fence, "A"];
+        sandbox.tenure().args(words).run()
+    };
+    force(fence + 1).exits(76);
+    assert!(sandbox.is_busy("A"));
+    force(fence).exits(0);
+    assert!(!sandbox.is_busy("A"));
+}
+
+fn a_nested_wait_for_ones_own_lock_is_told(sandbox: &Sandbox) {
+    let words = [
+        "run", "A", "--", "tenure", "run", "-w", "60s", "A", "--", "true",
+    ];
+    let outcome = sandbox.tenure().args(words).run();
+    outcome.exits(75).took(ms(0)..ms(20_000));
+    assert!(
+        outcome.stderr.contains("deadlock") || outcome.stderr.contains("for ever"),
+        "{outcome:#?}"
+    );
+}
+
+fn status_tells_who_holds_and_who_waits(sandbox: &Sandbox) {
+    let words = ["run", "--note", "a note", "A"];
+    let holder = sandbox.tenure().args(words).hold();
+    let words = ["acquire", "-q", "-w", "60s", "A"];
+    let waiter = sandbox.tenure().args(words).start();
+    until_waiting(sandbox, "A", 1);
+    let held = &sandbox.status()[0];
+    assert_eq!(held["name"], "A");
+    assert_eq!(held["note"], "a note");
+    assert_eq!(held["pid"], holder.pid());
+    let outcome = sandbox.tenure().arg("status").run();
+    outcome.exits(0).prints_with("a note");
+    waiter.signal(Signal::TERM);
+    waiter.wait();
+    holder.end().exits(0);
+}
+
+fn the_log_tells_what_happened(sandbox: &Sandbox) {
+    let call = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", "exit 3"]);
+    call.run().exits(3);
+    let events = || {
+        let outcome = sandbox.tenure().args(["log", "--json", "A"]).run();
+        outcome.exits(0);
+        let events = outcome.json();
+        let told = |event: &serde_json::Value| (event["event"].clone(), event["status"].clone());
+        events.iter().map(told).collect::<Vec<_>>()
+    };
+    until(SOON, "the log has the lease", || {
+        events()
+            == [
+                ("granted".into(), serde_json::Value::Null),
+                ("released".into(), 3.into()),
+            ]
+    });
+}
+
+fn a_command_that_cannot_be_started_gives_the_lock_back(sandbox: &Sandbox) {
+    let call = sandbox.tenure().args(["run", "A", "--", "./none"]);
+    call.run().exits(127);
+    assert!(!sandbox.is_busy("A"));
+}
+
+fn a_job_runs_longer_than_its_time_to_live(sandbox: &Sandbox) {
+    let words = ["run", "--ttl", "4s", "A"];
+    let holder = sandbox.tenure().args(words).hold();
+    let words = ["run", "-q", "-w", "9s", "A", "--", "true"];
+    sandbox.tenure().args(words).run().exits(75);
+    holder
+        .end()
+        .exits(0)
+        .took(Duration::from_secs(9)..ms(30_000));
+}
+
+fn many_contenders_are_one_at_a_time(sandbox: &Sandbox) {
+    let log = sandbox.path("sections");
+    // Who finds another inside says so; a kernel lock of its own proves it.
+    let script = format!(
+        "exec 9>>{0}.proof; flock -n 9 || echo overlap >> {0}; echo $TENURE_FENCE >> {0}; sleep 0.01",
+        log.display()
+    );
+    for_each(0..20, |_| {
+        let words = ["run", "-q", "-w", "120s", "A", "--", "sh", "-c", &script];
+        sandbox.tenure().args(words).run().exits(0);
+    });
+    let text = std::fs::read_to_string(log).expect("they ran");
+    let fences: Vec<i64> = text
+        .lines()
+        .map(|line| line.parse().expect("no overlap"))
+        .collect();
+    assert_eq!(fences.len(), 20);
+    assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+}
+
+fn names_of_all_kinds_are_kept_apart(sandbox: &Sandbox) {
+    let long = "n".repeat(255);
+    let names = [
+        "a",
+        "a/b",
+        "a/",
+        "/a",
+        "ä b",
+        "a%2Fb",
+        "'",
+        "\"",
+        "\\",
+        "*",
+        "a\u{2028}",
+        &long,
+    ];
+    let tokens: Vec<String> = names.iter().map(|name| sandbox.acquire([*name])).collect();
+    for (name, token) in names.iter().zip(&tokens) {
+        let call = sandbox.tenure().args(["status", "--token", token, name]);
+        call.run().exits(0);
+        assert!(sandbox.is_busy(name), "{name}");
+    }
+    for token in &tokens {
+        let call = sandbox.tenure().args(["release", "--token", token]);
+        call.run().exits(0);
+    }
+    assert_eq!(sandbox.status(), Vec::<serde_json::Value>::new());
+}

@@ -1,0 +1,9 @@
+//! The stores beside each other: what holds for all of them is `conformance`; what only one of them can do or must survive has a
+//! folder of its own. The servers are real ones, on loopback, with ports and directories of their own.
+
+mod conformance;
+#[cfg_attr(not(any(feature = "etcd", feature = "postgres")), allow(dead_code))]
+mod servers;
+#[path = "../it/support.rs"]
+#[allow(dead_code, unused_imports, reason = "the other tests use the rest")]
+mod support;
