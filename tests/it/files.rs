@@ -1256,13 +1256,15 @@ fn a_fuse_file_system_is_refused_unless_the_user_takes_it_upon_himself() {
                   tenure acquire A --ttl 1h > token; tenure acquire A; echo $?; \
                   tenure run --ttl 4s --kill-after 500ms B -- sh -c 'kill -9 $PPID'; \
                   tenure acquire B; echo $?; \
-                  tenure run --wait 20s --ttl 4s --kill-after 500ms B -- echo in";
+                  tenure run --wait 20s --ttl 4s B -- sh -c 'sleep 2; echo in'; echo $?; \
+                  tenure run --ttl 3s B -- touch ran; echo $?";
     let call = sandbox
         .sh(script)
         .env("TENURE_DB", sandbox.path("fuse/l.db"));
     let outcome = call.via(["unshare", "-m"]).run();
     // Killed, it is not proved dead: its lease runs out by time.
-    outcome.exits(0).prints("69\n75\n75\n75\nin\n");
+    // The time of one that waited is counted from its grant.
+    outcome.exits(0).prints("69\n75\n75\n75\nin\n0\n64\n");
     let refusal = outcome.stderr.lines().next().expect("a message");
     assert!(
         refusal.starts_with("tenure: cannot ") && refusal.contains("FUSE"),
