@@ -1254,9 +1254,9 @@ fn a_fuse_file_system_is_refused_unless_the_user_takes_it_upon_himself() {
     let script = "bindfs below fuse || exit 99; tenure run A -- touch ran; echo $?; ls below; \
                   export TENURE_ALLOW_NETWORK_FS=1; tenure run A -- tenure acquire A; echo $?; \
                   tenure acquire A --ttl 1h > token; tenure acquire A; echo $?; \
-                  tenure run --ttl 4s --kill-after 500ms B -- sh -c 'kill -9 $PPID'; \
+                  tenure run --ttl 7s --kill-after 500ms B -- sh -c 'kill -9 $PPID'; \
                   tenure acquire B; echo $?; \
-                  tenure run --wait 20s --ttl 4s B -- sh -c 'sleep 2; echo in'; echo $?; \
+                  tenure run --wait 20s --ttl 7s B -- sh -c 'sleep 2; echo in'; echo $?; \
                   tenure run --ttl 3s B -- touch ran; echo $?";
     let call = sandbox
         .sh(script)
