@@ -1,4 +1,4 @@
-//! Hand-offs of `etcdctl lock`, with a server of its own on this machine.
+//! Hand-offs of `etcdctl lock`, with a server of its own on this machine, beside tenure's in a file and in that server.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -39,8 +39,35 @@ pub fn measure(directory: &TempDir) -> Result<Vec<Row>> {
         CONTENDERS,
         ROUNDS,
     )?;
-    let row = |percent| times.row(&what, "etcdctl lock", percent, Target::None);
-    Ok(vec![row(50), row(99)])
+    let mut rows: Vec<Row> = [50, 99]
+        .map(|percent| times.row(&what, "etcdctl lock", percent, Target::None))
+        .into();
+    if cfg!(feature = "etcd") {
+        let what = format!("{what}, both in etcd");
+        let times = compare(directory, [&etcd, &InEtcd(&etcd)], CONTENDERS, ROUNDS)?;
+        rows.push(times.row(&what, "etcdctl lock", 50, Target::Ratio(1.0)));
+        rows.push(times.row(&what, "etcdctl lock", 99, Target::None));
+    }
+    Ok(rows)
+}
+
+/// tenure's lock of the very same keys.
+struct InEtcd<'a>(&'a Etcd);
+
+impl Lock for InEtcd<'_> {
+    fn command(&self) -> Command {
+        let address = self.0.address.replacen("http", "etcd", 1) + "/";
+        let mut command = Tenure {
+            database: address.into(),
+        }
+        .tenure();
+        command.args(["run", NAME, "--wait", "forever", "--"]);
+        command
+    }
+
+    fn is_awaited_by(&self, waiters: usize) -> Result<bool> {
+        self.0.is_awaited_by(waiters)
+    }
 }
 
 /// A server that listens on loopback only. It ends when this is dropped.
