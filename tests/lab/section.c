@@ -5,6 +5,8 @@
    kernel locks on files of its own, PLACE/NAME.0 and so on, about which tenure knows nothing: alone is all of them
    alone, shared is all of them shared, a slot is one of them alone. Whoever finds one taken writes that down as an overlap.
 
+   With LAB_UNTIL in its environment it is not begun after that moment, but ends with TOO_LATE.
+
    PLACE/history gets a line when the section begins and one when it ends, each by one write. With FORKS a child does all of it,
    and outlives a parent that is killed. */
 
@@ -20,6 +22,9 @@
 
 /* As many as a lock can have slots here. */
 #define PROOFS 3
+
+/* Not the status of any other section. */
+#define TOO_LATE 99
 
 static int history;
 
@@ -78,6 +83,9 @@ int main(int count, char **words)
     history = open(line, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (history < 0)
         return 92;
+    const char *until = getenv("LAB_UNTIL");
+    if (until && now() > atoll(until))
+        return TOO_LATE;
     for (int i = 6; i < count; i++)
         prove(place, id, words[i]);
     int length = snprintf(line, sizeof line, "E %lld %s %s", now(), id, fence ? fence : "0");
