@@ -4,6 +4,8 @@
    the slot that TENURE_SLOT names. It is proved by
    kernel locks on files of its own, PLACE/NAME.0 and so on, about which tenure knows nothing: alone is all of them
    alone, shared is all of them shared, a slot is one of them alone. Whoever finds one taken writes that down as an overlap.
+   They are the process's own locks: of one that was killed they are gone as soon as it cannot do anything any more. Those that
+   belong to an open file, as flock's, the kernel gives up some time later, and in any order.
 
    With LAB_UNTIL in its environment it is not begun after that moment, but ends with TOO_LATE.
 
@@ -15,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,7 +56,8 @@ static void prove(const char *place, const char *id, const char *spec)
         int file = open(path, O_RDWR | O_CLOEXEC);
         if (file < 0)
             _exit(97);
-        if (flock(file, (slash[1] == 's' ? LOCK_SH : LOCK_EX) | LOCK_NB)) {
+        struct flock all = {.l_type = slash[1] == 's' ? F_RDLCK : F_WRLCK};
+        if (fcntl(file, F_SETLK, &all)) {
             snprintf(line, sizeof line, "O %lld %s %s\n", now(), id, spec);
             note(line);
         }
