@@ -74,6 +74,8 @@ pub struct Bench {
     pub done: Mutex<BTreeMap<Fault, u64>>,
     /// What each contender did, and when.
     pub deeds: Mutex<HashMap<u64, String>>,
+    /// Leases that had run out, or all but, before they were used: nothing but time keeps them.
+    pub late: AtomicU64,
     history: Mutex<History>,
     ids: AtomicU64,
 }
@@ -114,6 +116,7 @@ impl Bench {
             windows: Mutex::default(),
             done: Mutex::default(),
             deeds: Mutex::default(),
+            late: AtomicU64::new(0),
             history: Mutex::default(),
             ids: AtomicU64::new(1),
         };
@@ -195,6 +198,15 @@ impl Bench {
         let mut deeds = lock(&self.deeds);
         let text = deeds.entry(id).or_default();
         let _ = write!(text, "{} {deed}; ", now() / 1_000_000);
+    }
+
+    /// How long ago a lease was granted that has ended, in milliseconds, by the log.
+    pub fn age_of(&self, fence: i64) -> i64 {
+        let sql = "select cast(1000 * unixepoch('subsec') as integer) - granted_at from log where fence = ?1";
+        let connection = self.sandbox.connect();
+        connection
+            .query_row(sql, [fence], |row| row.get(0))
+            .unwrap_or(-1)
     }
 
     pub fn count(&self, fault: Fault) {

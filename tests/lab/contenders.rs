@@ -1,6 +1,9 @@
 //! Those who contend: each draws what it wants and how, does it, and compares how it ended with what happened to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::bench::{BARE, Bench, Fault, LOCKS, MEASURED, MEMBER, POOL, SLOTS, lock, now};
 use crate::chance::Chance;
@@ -10,7 +13,10 @@ use crate::support::{Call, Outcome};
 const PATIENT: &str = "90s";
 
 /// For a lease that time alone keeps: many times what is done under it takes, and short enough to be waited for.
-const BARE_TTL: &str = "8s";
+const BARE_TTL: Duration = Duration::from_secs(8);
+
+/// What a section says whose time was over before it began, as in section.c.
+const TOO_LATE: i32 = 99;
 
 /// The exit status of a section is one of these, and of nothing else here.
 const CODES: std::ops::Range<u64> = 10..60;
@@ -216,8 +222,9 @@ fn step_by_step(bench: &Bench, chance: &mut Chance) -> Result<(), String> {
     let id = bench.new_id();
     let from = now();
     let note = id.to_string();
+    let ttl = format!("{}s", BARE_TTL.as_secs());
     let words = [
-        "acquire", "--note", &note, "--json", "-q", "-w", PATIENT, "--ttl", BARE_TTL, BARE,
+        "acquire", "--note", &note, "--json", "-q", "-w", PATIENT, "--ttl", &ttl, BARE,
     ];
     let mut running = sandbox.tenure().args(words).start();
     bench.note(id, "asks for a bare lease");
@@ -238,38 +245,79 @@ fn step_by_step(bench: &Bench, chance: &mut Chance) -> Result<(), String> {
     let answer = outcome.json().remove(0);
     let (token, fence) = (&answer["token"], &answer["fence"]);
     let token = token.as_str().expect("a token").to_owned();
+    // Where the machine is so busy that the lease has run out when its token is at hand, that is found here.
+    let Some(good_until) = extend(bench, id, &token, from)? else {
+        return Ok(());
+    };
     let specs = [format!("{BARE}/x")];
     let words = section(bench, chance, id, (0, false), &specs);
+    let begin_until = good_until - half_of_it();
     let program = sandbox.program(&words[0]).args(&words[1..]);
-    program
+    let worked = program
         .env("TENURE_FENCE", fence.to_string())
-        .run()
-        .exits(0);
+        .env("LAB_UNTIL", begin_until.to_string())
+        .run();
+    if worked.code == Some(TOO_LATE) && now() > begin_until {
+        bench.late.fetch_add(1, Ordering::Relaxed);
+    } else {
+        worked.exits(0);
+    }
     bench.note(id, "has done its work");
-    let mut verbs = vec!["release"];
-    if chance.once_in(2) {
-        verbs.insert(0, "extend");
-    }
-    for verb in verbs {
-        // A full disk is no reason to keep a lock for ever: it is tried again, as a person would.
-        loop {
-            let from = now();
-            let outcome = sandbox.tenure().args([verb, "-q", "--token", &token]).run();
-            let was_full = bench.has_seen(&[Fault::FillDisk], from, now() + 1_000_000_000);
-            bench.note(id, &format!("{verb} {:?}", outcome.code));
-            match outcome.code {
-                Some(0) => break,
-                Some(69) if was_full => std::thread::sleep(crate::support::ms(50)),
-                _ => {
-                    let deeds = lock(&bench.deeds)[&id].clone();
-                    return Err(format!(
-                        "{verb} of a lease that nobody took: {deeds}, {outcome:?}"
-                    ));
-                }
-            }
+    let good_until = if chance.once_in(2) {
+        match extend(bench, id, &token, good_until - 2 * half_of_it())? {
+            Some(good_until) => good_until,
+            None => return Ok(()),
         }
+    } else {
+        good_until
+    };
+    let outcome = with_token(bench, id, "release", &token);
+    match outcome.code {
+        Some(0) => Ok(()),
+        Some(76) if now() > good_until => Ok(()),
+        _ => Err(unexpected(bench, id, fence, &outcome)),
     }
-    Ok(())
+}
+
+/// Half the time that a bare lease lives, in nanoseconds.
+fn half_of_it() -> i64 {
+    i64::try_from(BARE_TTL.as_nanos() / 2).expect("seconds")
+}
+
+/// Extends a bare lease that was good for its time to live from `since` on at the least. Until when it is good now; none
+/// when it has run out.
+fn extend(bench: &Bench, id: u64, token: &str, since: i64) -> Result<Option<i64>, String> {
+    let from = now();
+    let outcome = with_token(bench, id, "extend", token);
+    match outcome.code {
+        Some(0) => Ok(Some(from + 2 * half_of_it())),
+        Some(76) if now() > since + 2 * half_of_it() => {
+            bench.late.fetch_add(1, Ordering::Relaxed);
+            Ok(None)
+        }
+        _ => Err(unexpected(bench, id, &Value::Null, &outcome)),
+    }
+}
+
+/// Extends or releases. A full disk is no reason to keep a lock for ever: it is tried again, as a person would.
+fn with_token(bench: &Bench, id: u64, verb: &str, token: &str) -> Outcome {
+    loop {
+        let from = now();
+        let call = bench.sandbox.tenure().args([verb, "-q", "--token", token]);
+        let outcome = call.run();
+        let was_full = bench.has_seen(&[Fault::FillDisk], from, now() + 1_000_000_000);
+        bench.note(id, &format!("{verb} {:?}", outcome.code));
+        if outcome.code != Some(69) || !was_full {
+            return outcome;
+        }
+        std::thread::sleep(crate::support::ms(50));
+    }
+}
+
+fn unexpected(bench: &Bench, id: u64, fence: &Value, outcome: &Outcome) -> String {
+    let deeds = lock(&bench.deeds)[&id].clone();
+    let age = bench.age_of(fence.as_i64().unwrap_or_default());
+    format!("a lease that nobody took (granted {age} ms ago): {deeds}, {outcome:?}")
 }
 
 /// A lease that is forgotten, and ends by its time alone.

@@ -146,12 +146,13 @@ fn report(bench: &Bench, seed: u64, complaints: &[String], in_line: &HashMap<u64
     }
     let _ = writeln!(
         summary,
-        "overlaps {}, wrong fences {}, overtaken {} of {placed} seen in line, wrong exits {}\n\
+        "overlaps {}, wrong fences {}, overtaken {} of {placed} seen in line, wrong exits {}; bare leases that ran out unused {}\n\
          hand-offs measured {}, median {} ms, longest {} ms; rows left {rows:?}, processes left {}, integrity {check:?}",
         history.overlaps.len(),
         fences.len(),
         overtaken.len(),
         complaints.len(),
+        bench.late.load(Ordering::Relaxed),
         gaps.len(),
         milliseconds(gaps.len() / 2),
         milliseconds(gaps.len().saturating_sub(1)),
