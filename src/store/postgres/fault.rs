@@ -8,6 +8,7 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use super::target::Target;
 use crate::duration::show;
+use crate::output;
 
 /// What can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +94,10 @@ impl Fault {
                 .is_some_and(|error| error.kind() != std::io::ErrorKind::InvalidData);
             innermost = source;
         }
+        // In the words of the system without its numbers, wherever it stands in the line.
         let why = innermost.to_string();
+        let why = why.split(" (os error ").next().unwrap_or(&why);
+        let why = output::lower_first(why);
         if why == "password missing" {
             let aside = target.open_passfile.as_ref().map(|path| {
                 format!(
