@@ -84,6 +84,24 @@ struct Deadline {
 }
 
 impl Deadline {
+    fn of(bound: Bound) -> Self {
+        Self {
+            bound,
+            at: Instant::now() + bound.limit,
+        }
+    }
+
+    /// As this one, and no signal ends it: what is being done is not to be left in the dark.
+    fn regardless(&self) -> Self {
+        Self {
+            bound: Bound {
+                heeds: false,
+                ..self.bound
+            },
+            at: self.at,
+        }
+    }
+
     fn left(&self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
@@ -163,7 +181,7 @@ impl Link {
             session: Mutex::new(None),
             ear: Arc::default(),
         });
-        let deadline = link.deadline(bound);
+        let deadline = Deadline::of(bound);
         link.connected(&mut lock(&link.session), &deadline)?;
         Ok(link)
     }
@@ -181,13 +199,6 @@ impl Link {
         heard.bell = Some(bell);
     }
 
-    fn deadline(&self, bound: Bound) -> Deadline {
-        Deadline {
-            bound,
-            at: Instant::now() + bound.limit,
-        }
-    }
-
     /// Makes a change in one transaction. `act` may be called again: with what it answered the last time, if nobody knows
     /// whether that was committed. If it was, the rows say so.
     ///
@@ -198,7 +209,7 @@ impl Link {
         bound: Bound,
         mut act: impl FnMut(&Tx<'_>, Option<&T>) -> Result<T>,
     ) -> Result<T> {
-        let deadline = self.deadline(bound);
+        let deadline = Deadline::of(bound);
         let mut unsure = None;
         let mut session = lock(&self.session);
         loop {
@@ -262,7 +273,7 @@ impl Link {
     /// # Errors
     /// It could not be done.
     pub fn read<T>(&self, bound: Bound, act: impl Fn(&Tx<'_>) -> Result<T>) -> Result<T> {
-        let deadline = self.deadline(bound);
+        let deadline = Deadline::of(bound);
         let mut session = lock(&self.session);
         loop {
             let was_old = session.as_ref().is_some_and(|session| session.is_old);
@@ -339,10 +350,7 @@ impl Link {
 
     fn connect_to(&self, host: &Host, limit: Duration, bound: Bound) -> Result<Session> {
         let config = self.config(host);
-        let deadline = Deadline {
-            bound: Bound { limit, ..bound },
-            at: Instant::now() + limit,
-        };
+        let deadline = Deadline::of(Bound { limit, ..bound });
         let connecting = config.connect(self.connector.clone());
         let (client, mut connection) = self.wait(&deadline, connecting)?;
         let ear = Arc::clone(&self.ear);
@@ -561,14 +569,7 @@ impl<'a> Tx<'a> {
     }
 
     pub fn rows(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
-        let deadline = Deadline {
-            // Now it is short, and what it does is not to be left in the dark.
-            bound: Bound {
-                heeds: false,
-                ..self.deadline.bound
-            },
-            at: self.deadline.at,
-        };
+        let deadline = self.deadline.regardless();
         let asked = self.client.query_typed(sql, parameters);
         self.link.wait(&deadline, asked)
     }
@@ -610,13 +611,7 @@ impl<'a> Tx<'a> {
     }
 
     fn commit(self) -> Result<()> {
-        let deadline = Deadline {
-            bound: Bound {
-                heeds: false,
-                ..self.deadline.bound
-            },
-            at: self.deadline.at,
-        };
+        let deadline = self.deadline.regardless();
         let sql = self.last.into_inner() + "commit";
         self.link.wait(&deadline, self.client.batch_execute(&sql))
     }

@@ -238,18 +238,15 @@ fn enter(
     if !waits {
         return Ok(Entry::Busy(first));
     }
-    let id = match &own {
-        Some(own) => {
-            // It says so by this, too.
-            ticket::keep_place(tx, token)?;
-            own.id
+    let id = if let Some(own) = &own {
+        // It says so by this, too.
+        ticket::keep_place(tx, token)?;
+        own.id
+    } else {
+        if let Some(circle) = circle::closed_by(tx, request)? {
+            return Ok(Entry::Deadlock(circle));
         }
-        None => {
-            if let Some(circle) = circle::closed_by(tx, request)? {
-                return Ok(Entry::Deadlock(circle));
-            }
-            ticket::enqueue(tx, request, token, of_run)?
-        }
+        ticket::enqueue(tx, request, token, of_run)?
     };
     tx.listen(behind.iter().map(|(id, _)| *id));
     Ok(Entry::Waiting(id, behind, again, first))

@@ -54,6 +54,19 @@ impl Host {
     pub fn is_socket(&self) -> bool {
         self.name.starts_with('/')
     }
+
+    fn shown(&self) -> String {
+        let name = if self.name.contains(':') {
+            format!("[{}]", self.name)
+        } else {
+            self.name.clone()
+        };
+        if self.port == PORT {
+            name
+        } else {
+            format!("{name}:{}", self.port)
+        }
+    }
 }
 
 /// Everything that is needed to reach the database. No part of it but [`Target::location`] is for people to see.
@@ -199,21 +212,8 @@ impl Target {
         {
             return format!("postgres:///{}?host={}", self.database, host.name);
         }
-        let hosts: Vec<String> = self.hosts.iter().map(|host| self.shown(host)).collect();
+        let hosts: Vec<String> = self.hosts.iter().map(Host::shown).collect();
         format!("postgres://{}/{}", hosts.join(","), self.database)
-    }
-
-    fn shown(&self, host: &Host) -> String {
-        let name = if host.name.contains(':') {
-            format!("[{}]", host.name)
-        } else {
-            host.name.clone()
-        };
-        if host.port == PORT {
-            name
-        } else {
-            format!("{name}:{}", host.port)
-        }
     }
 }
 
@@ -383,7 +383,7 @@ fn password(text: &str, wanted: [&str; 4]) -> Option<String> {
         (fields.len() == 4 && fields.iter().zip(wanted).all(fits)).then_some(password)
     };
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(fits).next()
+    lines.find_map(fits)
 }
 
 fn own_name() -> Option<String> {

@@ -57,7 +57,7 @@ const COLUMNS: &str =
     (select around.fence from tenure.ticket as around where around.token = ticket.enclosing),
     uid, host, pid, command, directory, note, url";
 
-/// A number that is not negative, from one of PostgreSQL's, which are signed.
+/// A number that is not negative, from one of the server's, which are signed.
 pub fn unsigned(row: &Row, at: usize) -> Result<u32> {
     Ok(u32::try_from(row.try_get::<_, i64>(at)?).unwrap_or_default())
 }

@@ -8,12 +8,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
@@ -40,6 +41,7 @@ impl Connector {
     /// A file cannot be read, or is not what it should be.
     pub fn new(tls: &Tls) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
+        let signer = |key| provider.key_provider.load_private_key(key);
         let verifier: Arc<dyn ServerCertVerifier> = match tls.encryption {
             Encryption::None | Encryption::Preferred | Encryption::Required => {
                 Arc::new(Anybody(Arc::clone(&provider)))
@@ -47,7 +49,7 @@ impl Connector {
             Encryption::NamedServer => of_authorities(tls, &provider)?,
             Encryption::KnownServer => Arc::new(AnyName(of_authorities(tls, &provider)?)),
         };
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .context("cannot use TLS")?
             .dangerous()
@@ -55,12 +57,15 @@ impl Connector {
         let config = match &tls.own {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
-                let why = || format!("cannot use {}", certificate.display());
                 let chain = certificates(certificate)?;
-                let key = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|error| anyhow::anyhow!("{error}"))
+                let read = PrivateKeyDer::from_pem_file(key);
+                let read = read
+                    .map_err(|error| anyhow!("{error}"))
                     .with_context(|| format!("cannot read {}", key.display()))?;
-                config.with_client_auth_cert(chain, key).with_context(why)?
+                let key = signer(read).with_context(|| format!("cannot use {}", key.display()))?;
+                // Whether it is any good is for the server to say: it takes old kinds that are not known here.
+                let own = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+                config.with_client_cert_resolver(Arc::new(own))
             }
         };
         Ok(Self(Arc::new(config)))

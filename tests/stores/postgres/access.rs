@@ -88,8 +88,6 @@ fn the_password_comes_from_the_environment_or_a_file_and_is_never_shown() {
     )
     .expect("our own");
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our own");
-    let with_file = |call: Call<'static>| call;
-    let _ = with_file;
     sandbox
         .tenure()
         .args(words)
@@ -439,7 +437,8 @@ fn the_server_is_known_by_its_certificate() {
             "-U",
             "postgres",
         ])
-        .args(["-c", "select pg_reload_conf()"]));
+        .args(["-c", "select pg_reload_conf()"])
+        .env("PGPASSWORD", SECRET));
     let own = format!("{full}&sslcert={dir}/client.crt&sslkey={dir}/client.key");
     works(&format!(
         "postgres://postgres@localhost:{}/postgres?{own}",

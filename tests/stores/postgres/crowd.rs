@@ -78,7 +78,7 @@ fn the_log_forgets_the_oldest_and_what_is_over_is_swept_away() {
     });
     let old = "insert into tenure.log (at, event, names, mode, requested_at, uid, host, pid, command, directory)
                select 1000 + n, 'released', '{old}', 'exclusive', 1, 0, 'h', 1, 'c', '/'
-               from generate_series(1, 200) as n";
+               from generate_series(1, 70) as n";
     server.sql(&[old]);
     until(SOON, "the old ones are forgotten", || {
         sandbox

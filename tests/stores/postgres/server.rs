@@ -178,7 +178,7 @@ impl Server {
             self.signal(Signal::STOP);
             self.processes()
                 .into_iter()
-                .all(|pid| matches!(state(pid), Some('T') | None))
+                .all(|pid| matches!(state(pid), Some('T' | 'Z') | None))
         });
     }
 
