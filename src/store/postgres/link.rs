@@ -137,17 +137,15 @@ struct Ear(Mutex<Heard>);
 #[derive(Default)]
 struct Heard {
     bell: Option<Bell>,
-    /// It would have rung before there was a bell.
-    missed: bool,
+    /// It has rung, or would have, and nobody has asked since.
+    anything: bool,
 }
 
 impl Ear {
     fn hear(&self) {
         let mut heard = lock(&self.0);
-        match &heard.bell {
-            Some(bell) => bell.ring(),
-            None => heard.missed = true,
-        }
+        heard.anything = true;
+        heard.bell.iter().for_each(Bell::ring);
     }
 }
 
@@ -193,10 +191,22 @@ impl Link {
     /// Rings from now on when something is heard, or has been since the last answer.
     pub fn ring(&self, bell: Bell) {
         let mut heard = lock(&self.ear.0);
-        if std::mem::take(&mut heard.missed) {
+        if heard.anything {
             bell.ring();
         }
         heard.bell = Some(bell);
+    }
+
+    /// Whether anything was heard since this was last asked.
+    pub fn has_heard(&self) -> bool {
+        std::mem::take(&mut lock(&self.ear.0).anything)
+    }
+
+    /// Ends a connection that is of no use any more. Who listened by it has to do so anew.
+    fn give_up(&self, session: &mut Option<Session>) {
+        if session.take().is_some_and(|session| session.listens) {
+            self.ear.hear();
+        }
     }
 
     /// Makes a change in one transaction. `act` may be called again: with what it answered the last time, if nobody knows
@@ -226,7 +236,7 @@ impl Link {
                 }
                 Err(error) => error,
             };
-            *session = None;
+            self.give_up(&mut session);
             match kind_of(&error) {
                 Kind::NoTables if bound.makes => self.make_tables(&mut session, &deadline)?,
                 Kind::Cut if was_old => {}
@@ -286,7 +296,7 @@ impl Link {
             match looked {
                 Ok(found) => return Ok(found),
                 Err(error) => {
-                    *session = None;
+                    self.give_up(&mut session);
                     if !was_old || kind_of(&error) != Kind::Cut {
                         return Err(error);
                     }
@@ -304,7 +314,7 @@ impl Link {
             .as_ref()
             .is_some_and(|session| session.client.is_closed())
         {
-            *session = None;
+            self.give_up(session);
         }
         Ok(match session {
             Some(session) => session,

@@ -71,6 +71,9 @@ struct Place {
     id: Option<i64>,
     /// No later than the first try to enter of which it is not known what came.
     unsure_since: Option<Moment>,
+    /// What it waits for, and whom people are told of.
+    behind: Vec<(i64, Standing)>,
+    others: Vec<Held>,
 }
 
 /// What came of looking along the line, as it was committed.
@@ -252,7 +255,40 @@ fn enter(
     Ok(Entry::Waiting(id, behind, again, first))
 }
 
+/// To wait for one of these tickets to change, for as long at the most.
+fn obstacle(behind: Vec<(i64, Standing)>, again: Duration) -> Obstacle {
+    Obstacle {
+        // A little later than it is over there, that it is.
+        again: Some(wait::jittered(SLOW_TICK).min(again + Duration::from_millis(5))),
+        behind,
+        ..Obstacle::default()
+    }
+}
+
 impl PostgresStore {
+    /// The last answer, if what the own request waits for is as it was: nobody else waits for this look, as all do for one
+    /// along the line. None also where it cannot be told.
+    fn glance(&self) -> Option<Answer> {
+        let place = self.place.as_ref()?;
+        let own = place.id.filter(|_| place.unsure_since.is_none())?;
+        let again = self.link.read(Bound::of(GLANCE), |tx| {
+            let ids = place.behind.iter().map(|(id, _)| *id).chain([own]);
+            let found = ticket::of_ids(tx, &ids.collect::<Vec<_>>())?;
+            let as_it_was = |(id, stood): &(i64, Standing)| {
+                let ticket = found.iter().find(|ticket| ticket.id == *id)?;
+                (ticket.standing(tx.now) == *stood).then(|| ticket.remaining(tx.now))
+            };
+            if !found.iter().any(|ticket| ticket.id == own) {
+                return Ok(None);
+            }
+            let left: Option<Vec<Duration>> = place.behind.iter().map(as_it_was).collect();
+            Ok(left.and_then(|left| left.into_iter().min()))
+        });
+        let again = again.ok().flatten()?;
+        let obstacle = obstacle(place.behind.clone(), again);
+        Some(Answer::Waiting(obstacle, place.others.clone()))
+    }
+
     fn settle(
         &mut self,
         entry: Entry,
@@ -261,10 +297,17 @@ impl PostgresStore {
         keeping: Keeping,
     ) -> Result<Answer> {
         if let Entry::Waiting(id, behind, again, others) = entry {
+            let had = self.place.as_ref().and_then(|place| place.id);
+            if had != Some(id) {
+                // That of a place which was lost has nothing to keep any more.
+                self.keeper = None;
+            }
             self.place = Some(Place {
                 token,
                 id: Some(id),
                 unsure_since: None,
+                behind: behind.clone(),
+                others: others.clone(),
             });
             if self.keeper.is_none() {
                 let tend = KeepsPlace {
@@ -274,13 +317,7 @@ impl PostgresStore {
                 let until = Moment::now() + WAITER_TTL;
                 self.keeper = Some(Keeper::start(tend, until, WAITER_TTL)?);
             }
-            let obstacle = Obstacle {
-                // A little later than it is over there, that it is.
-                again: Some(wait::jittered(SLOW_TICK).min(again + Duration::from_millis(5))),
-                behind,
-                ..Obstacle::default()
-            };
-            return Ok(Answer::Waiting(obstacle, others));
+            return Ok(Answer::Waiting(obstacle(behind, again), others));
         }
         self.place = None;
         self.keeper = None;
@@ -376,6 +413,11 @@ impl Store for PostgresStore {
     }
 
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
+        if !self.link.has_heard()
+            && let Some(answer) = self.glance()
+        {
+            return Ok(answer);
+        }
         let (token, earlier) = match &self.place {
             Some(place) => (place.token, place.unsure_since),
             None => (Token::draw().context("cannot draw a token")?, None),
@@ -400,6 +442,8 @@ impl Store for PostgresStore {
                     token,
                     id,
                     unsure_since: Some(began),
+                    behind: Vec::new(),
+                    others: Vec::new(),
                 });
                 Ok(Answer::Unreachable(error))
             }

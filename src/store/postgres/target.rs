@@ -382,7 +382,7 @@ fn password(text: &str, wanted: [&str; 4]) -> Option<String> {
         let fits = |(field, wanted): (&String, &str)| field == "*" || field == wanted;
         (fields.len() == 4 && fields.iter().zip(wanted).all(fits)).then_some(password)
     };
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.find_map(fits)
 }
 

@@ -149,6 +149,12 @@ impl Ticket {
         self.is_held && self.terms.expiry.wall == ENDED
     }
 
+    /// How long until time ends it, if nothing is done.
+    pub fn remaining(&self, now: i64) -> Duration {
+        let rest = self.terms.earliest_end.as_ref().map_or(0, |end| end.wall);
+        from_millis(rest.max(self.terms.expiry.wall).saturating_sub(now))
+    }
+
     pub fn into_held(self, now: i64, standing: Standing) -> Held {
         let until = match (standing, &self.terms.earliest_end) {
             (Standing::Resting, Some(end)) => end.wall,
@@ -231,6 +237,10 @@ pub fn line(tx: &Tx<'_>, names: &[LockName]) -> Result<Vec<Ticket>> {
 pub fn by_token(tx: &Tx<'_>, token: &Token) -> Result<Option<Ticket>> {
     let token = &token.as_bytes()[..];
     Ok(find(tx, "token = $1", &[(&token, Type::BYTEA)])?.pop())
+}
+
+pub fn of_ids(tx: &Tx<'_>, ids: &[i64]) -> Result<Vec<Ticket>> {
+    find(tx, "id = any($1)", &[(&ids, Type::INT8_ARRAY)])
 }
 
 /// A few whose time has passed.
@@ -388,10 +398,7 @@ pub fn look_ahead(request: &Request, line: &[Living], place: i64, now: i64) -> F
         let mut behind = found.behind.iter();
         behind.any(|(id, _)| *id == ticket.id)
     });
-    let ends = ends.map(|(ticket, _)| {
-        let rest = ticket.terms.earliest_end.as_ref().map_or(0, |end| end.wall);
-        from_millis(rest.max(ticket.terms.expiry.wall).saturating_sub(now))
-    });
+    let ends = ends.map(|(ticket, _)| ticket.remaining(now));
     Found::Blocked {
         again: ends.min().unwrap_or_default(),
         behind: found.behind,

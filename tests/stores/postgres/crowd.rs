@@ -42,7 +42,7 @@ fn fifty_contenders_enter_one_at_a_time_in_order_with_growing_fences() {
         })
         .collect();
     let order: Vec<usize> = sections.iter().map(|(number, _)| *number).collect();
-    assert_eq!(order, Vec::from_iter(0..CONTENDERS));
+    assert_eq!(order, (0..CONTENDERS).collect::<Vec<_>>());
     assert!(
         sections.is_sorted_by_key(|(_, fence)| *fence),
         "{sections:?}"
