@@ -1,7 +1,9 @@
 //! Many at once.
 
+use std::time::Instant;
+
 use super::server::Server;
-use crate::support::{SOON, for_each, until};
+use crate::support::{SOON, for_each, ms, until};
 
 const CONTENDERS: usize = 50;
 
@@ -50,6 +52,32 @@ fn fifty_contenders_enter_one_at_a_time_in_order_with_growing_fences() {
     assert_eq!(server.sql(&["select count(*) from tenure.ticket"]), "0");
     let granted = "select count(*), count(distinct fence) from tenure.log where event = 'released'";
     assert_eq!(server.sql(&[granted]), format!("{0}|{0}", CONTENDERS + 1));
+}
+
+#[test]
+fn the_next_is_woken_and_does_not_find_out_by_looking() {
+    let server = Server::start("");
+    let sandbox = server.sandbox();
+    for words in [&["run", "A"][..], &["run", "--slots", "2", "B"]] {
+        let holders: Vec<_> = (0..words.len() / 2)
+            .map(|_| sandbox.tenure().args(words).hold())
+            .collect();
+        let call = sandbox
+            .tenure()
+            .args(words)
+            .args(["-q", "-w", "60s", "--", "true"]);
+        let waiter = call.start();
+        until(SOON, "it stands in line", || {
+            server.sql(&["select count(*) from tenure.ticket where state = 'waiting'"]) == "1"
+        });
+        let ended = Instant::now();
+        for holder in holders {
+            holder.end().exits(0);
+        }
+        waiter.wait().exits(0);
+        // The slow tick is half of its three seconds away at the least.
+        assert!(ended.elapsed() < ms(1000), "{:?}", ended.elapsed());
+    }
 }
 
 #[test]

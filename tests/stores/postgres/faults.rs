@@ -35,6 +35,11 @@ fn job<'a>(sandbox: &'a Sandbox, ttl: &str) -> (Running<'a>, i32) {
     (run, pid.expect("a pid"))
 }
 
+fn sandbox_behind(proxy: &Proxy, server: &Server) -> Sandbox {
+    let (near, far) = (format!(":{}/", proxy.port), format!(":{}/", server.port));
+    Sandbox::at(&server.url().replace(&far, &near))
+}
+
 fn fence(sandbox: &Sandbox) -> i64 {
     let words = [
         "run",
@@ -196,6 +201,77 @@ fn who_is_cut_off_has_stopped_his_job_before_another_enters() {
     proxy.mend();
     // What it could not say then, and now may, takes nothing from anybody.
     assert!(!direct.is_busy("A"));
+}
+
+#[test]
+fn what_was_done_without_an_answer_is_found_and_not_done_again() {
+    let server = Server::start("");
+    let proxy = Proxy::to(server.port);
+    let (direct, far) = (server.sandbox(), sandbox_behind(&proxy, &server));
+    fence(&direct);
+    let rows = || server.sql(&["select count(*) from tenure.ticket"]);
+    let told = |event: &str| {
+        let count =
+            format!("select count(*) from tenure.log where event = '{event}' and names = '{{A}}'");
+        server.sql(&[&count])
+    };
+    let before: i64 = told("released").parse().expect("a number");
+
+    proxy.swallow_commits(1);
+    let token = far.acquire(["A"]);
+    assert_eq!((proxy.swallowed(), &*rows()), (1, "1"));
+    let status = direct.tenure().args(["status", "--token", &token]).run();
+    status.exits(0);
+    proxy.swallow_commits(1);
+    far.tenure()
+        .args(["extend", "--token", &token])
+        .run()
+        .exits(0);
+    proxy.swallow_commits(1);
+    far.tenure()
+        .args(["release", "--token", &token])
+        .run()
+        .exits(0);
+    assert_eq!((proxy.swallowed(), &*rows()), (3, "0"));
+    assert_eq!(told("released"), (before + 1).to_string());
+
+    // The grant and the end of a run's lease.
+    proxy.swallow_commits(2);
+    let outcome = far
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", "exit 7"])
+        .run();
+    outcome.exits(7).says_nothing();
+    assert_eq!((proxy.swallowed(), &*rows()), (5, "0"));
+    assert_eq!(told("released"), (before + 2).to_string());
+
+    // A place in the line, and the grant from it.
+    let token = direct.acquire(["A"]);
+    proxy.swallow_commits(1);
+    let waiter = far
+        .tenure()
+        .args(["run", "-q", "-w", "60s", "A", "--", "true"])
+        .start();
+    until(SOON, "it stands in line", || rows() == "2");
+    proxy.swallow_commits(1);
+    direct
+        .tenure()
+        .args(["release", "--token", &token])
+        .run()
+        .exits(0);
+    waiter.wait().exits(0);
+    assert_eq!((proxy.swallowed(), &*rows()), (7, "0"));
+
+    direct.acquire(["A"]);
+    proxy.swallow_commits(1);
+    far.tenure()
+        .args(["release", "--force", "A"])
+        .run()
+        .exits(0);
+    assert_eq!(
+        (proxy.swallowed(), &*rows(), &*told("forced")),
+        (8, "0", "1")
+    );
 }
 
 #[test]

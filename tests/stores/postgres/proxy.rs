@@ -2,68 +2,119 @@
 //! is told.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 pub struct Proxy {
     pub port: u16,
-    is_cut: Arc<AtomicBool>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_cut: AtomicBool,
+    /// So many commits are still to be done and not answered.
+    unanswered: AtomicUsize,
+    /// Those for which this was so.
+    swallowed: AtomicUsize,
 }
 
 impl Proxy {
     pub fn to(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
-        let is_cut = Arc::new(AtomicBool::new(false));
-        let cut = Arc::clone(&is_cut);
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let Ok(far) = TcpStream::connect(("127.0.0.1", server)) else {
                     continue;
                 };
-                let ends = [(&near, &far), (&far, &near)].map(|(from, to)| {
-                    let clone = |end: &TcpStream| end.try_clone().expect("a descriptor");
-                    (clone(from), clone(to))
-                });
-                for (from, to) in ends {
-                    let cut = Arc::clone(&cut);
-                    thread::spawn(move || pass(from, to, &cut));
+                let clone = |end: &TcpStream| end.try_clone().expect("a descriptor");
+                let ends = [(clone(&near), clone(&far)), (far, near)];
+                let has_committed = Arc::new(AtomicBool::new(false));
+                for (which, (from, to)) in ends.into_iter().enumerate() {
+                    let (state, has_committed) = (Arc::clone(&shared), Arc::clone(&has_committed));
+                    thread::spawn(move || {
+                        let role = if which == 0 {
+                            Role::Asks
+                        } else {
+                            Role::Answers
+                        };
+                        pass(from, to, &state, role, &has_committed);
+                    });
                 }
             }
         });
-        Self { port, is_cut }
+        Self { port, state }
+    }
+
+    /// The next commits are done, but the connections end before they are answered.
+    pub fn swallow_commits(&self, count: usize) {
+        self.state.unanswered.store(count, Ordering::SeqCst);
+    }
+
+    pub fn swallowed(&self) -> usize {
+        self.state.swallowed.load(Ordering::SeqCst)
     }
 
     pub fn cut(&self) {
-        self.is_cut.store(true, Ordering::Relaxed);
+        self.state.is_cut.store(true, Ordering::Relaxed);
     }
 
     pub fn mend(&self) {
-        self.is_cut.store(false, Ordering::Relaxed);
+        self.state.is_cut.store(false, Ordering::Relaxed);
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Asks,
+    Answers,
+}
+
+fn pass(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    state: &State,
+    role: Role,
+    has_committed: &AtomicBool,
+) {
     let mut buffer = [0; 4096];
     loop {
         let count = match from.read(&mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(count) => count,
         };
-        // What is on its way arrives late, as it does in a network.
-        while is_cut.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(10));
+        let bytes = &buffer[..count];
+        if role == Role::Asks && bytes.ends_with(b"commit\0") {
+            let one_less = |left: usize| left.checked_sub(1);
+            let take = state
+                .unanswered
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+            has_committed.store(take.is_ok(), Ordering::SeqCst);
+        } else if role == Role::Answers && has_committed.load(Ordering::SeqCst) {
+            state.swallowed.fetch_add(1, Ordering::SeqCst);
+            break;
         }
-        if to.write_all(&buffer[..count]).is_err() {
+        // What is on its way arrives late, as it does in a network.
+        state.wait_while_cut();
+        if to.write_all(bytes).is_err() {
             break;
         }
     }
-    while is_cut.load(Ordering::Relaxed) {
-        thread::sleep(Duration::from_millis(10));
+    state.wait_while_cut();
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+impl State {
+    fn wait_while_cut(&self) {
+        while self.is_cut.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
-    let _ = to.shutdown(std::net::Shutdown::Both);
-    let _ = from.shutdown(std::net::Shutdown::Both);
 }
