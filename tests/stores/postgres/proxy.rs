@@ -16,6 +16,7 @@ pub struct Proxy {
 #[derive(Default)]
 struct State {
     is_cut: AtomicBool,
+    cuts_in_change: AtomicBool,
     /// So many commits are still to be done and not answered.
     unanswered: AtomicUsize,
     /// Those for which this was so.
@@ -61,6 +62,11 @@ impl Proxy {
         self.state.swallowed.load(Ordering::SeqCst)
     }
 
+    /// Cuts the network as soon as somebody has locked the row that all changes lock.
+    pub fn cut_in_a_change(&self) {
+        self.state.cuts_in_change.store(true, Ordering::SeqCst);
+    }
+
     pub fn cut(&self) {
         self.state.is_cut.store(true, Ordering::Relaxed);
     }
@@ -99,6 +105,14 @@ fn pass(
         } else if role == Role::Answers && has_committed.load(Ordering::SeqCst) {
             state.swallowed.fetch_add(1, Ordering::SeqCst);
             break;
+        }
+        let is_change = bytes.windows(10).any(|part| part == b"for update");
+        if role == Role::Asks && is_change && state.cuts_in_change.swap(false, Ordering::SeqCst) {
+            if to.write_all(bytes).is_err() {
+                break;
+            }
+            state.is_cut.store(true, Ordering::Relaxed);
+            continue;
         }
         // What is on its way arrives late, as it does in a network.
         state.wait_while_cut();
