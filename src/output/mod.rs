@@ -184,7 +184,7 @@ pub fn chain(error: &anyhow::Error) -> String {
 }
 
 /// `Permission denied` as `permission denied`; `SQLite` and `I/O` stay.
-fn lower_first(text: &str) -> String {
+pub fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {
         (Some(first), Some(second))

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(renewals.iter().collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(keeper.look(), Look::Gone);
         assert_eq!(keeper.renewed().expect("it is known"), None);
-        assert!(keeper.kept_until().remaining() > Duration::from_secs(3000));
+        assert!(keeper.kept_until().remaining() > Duration::from_mins(50));
         keeper.stop();
     }
 }

@@ -10,6 +10,7 @@ mod etcd;
 mod keeper;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod record;
 pub mod sqlite;
 
 use std::collections::HashMap;
@@ -38,13 +39,21 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<Box<dyn Sto
         Some(Address::Etcd(url)) => Some(Box::new(etcd::open(url, purpose)?)),
         #[cfg(feature = "postgres")]
         Some(Address::Postgres(url)) => Some(Box::new(postgres::open(url, purpose)?)),
-        #[cfg(not(all(feature = "etcd", feature = "postgres")))]
-        Some(Address::Etcd(_) | Address::Postgres(_)) => {
-            return Err(Usage("this tenure was built without that store".into()).into());
-        }
+        #[cfg(not(feature = "etcd"))]
+        Some(Address::Etcd(_)) => return Err(without("etcd")),
+        #[cfg(not(feature = "postgres"))]
+        Some(Address::Postgres(_)) => return Err(without("postgres")),
         Some(Address::File(path)) => boxed(sqlite::open(Some(path), purpose)?),
         None => boxed(sqlite::open(None, purpose)?),
     })
+}
+
+#[cfg(not(all(feature = "etcd", feature = "postgres")))]
+fn without(store: &str) -> anyhow::Error {
+    Usage(format!(
+        "this tenure was built without the feature {store}, which that store needs"
+    ))
+    .into()
 }
 
 fn boxed(store: Option<impl Store + 'static>) -> Option<Box<dyn Store>> {

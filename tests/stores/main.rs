@@ -2,6 +2,8 @@
 //! folder of its own. The servers are real ones, on loopback, with ports and directories of their own.
 
 mod conformance;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg_attr(not(any(feature = "etcd", feature = "postgres")), allow(dead_code))]
 mod servers;
 #[path = "../it/support.rs"]

@@ -111,7 +111,7 @@ pub fn etcd() -> &'static Server {
 }
 
 /// Where Debian has the programs of the newest version that is installed.
-fn postgres_programs() -> PathBuf {
+pub fn postgres_programs() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("postgresql is installed");
     let newest = versions
         .filter_map(Result::ok)

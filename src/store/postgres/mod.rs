@@ -1,1 +1,675 @@
-//! The store in a PostgreSQL database.
+//! The store in a PostgreSQL database: `target` reads where it is, `link` connects and makes transactions, `tls` encrypts,
+//! `ticket` has the rows and their statements, `circle` finds waits that would not end, `history` has the log, `fault` tells
+//! what went wrong, `schema.sql` is the layout.
+//!
+//! Time alone keeps a lease here, by the server's clock, and nothing but the server is asked who holds what. A notification
+//! only wakes: after it, and now and then without it, the rows are read again.
+
+mod circle;
+mod fault;
+mod history;
+mod link;
+mod target;
+mod ticket;
+mod tls;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+
+use self::fault::{Kind, kind_of};
+use self::link::{Bound, Link, Tx};
+use self::target::Target;
+use self::ticket::{Found, Living, Ticket, WAITER_TTL};
+use super::keeper::{Keeper, Tend};
+use super::{
+    Answer, Backlog, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record,
+};
+use crate::clock::Moment;
+use crate::duration::{from_millis, millis};
+use crate::exit::Usage;
+use crate::lock::{Ahead, Ending, Event, Held, Lease, LockName, Request, Standing, Token};
+use crate::wait::{self, Bell};
+
+/// How long a call is tried, whatever `--wait` says.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one is that only wants something written down: the answer was given, and is not to be late for it.
+const NOTING: Duration = Duration::from_secs(1);
+
+/// How long one is by whom people are shown how a wait goes on.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// How long the end of a lease is tried that was lost: time ends it too, or has.
+const AFTER_LOSS: Duration = Duration::from_secs(3);
+
+/// Behind every notification, which can be lost: by a pooler, for one.
+const SLOW_TICK: Duration = Duration::from_secs(3);
+
+/// What a call that keeps something alive may take of its time to live, and at the most: so that there is time for more.
+const SHARE: u32 = 6;
+const MOST_OF_RENEWAL: Duration = Duration::from_secs(5);
+const LEAST_OF_RENEWAL: Duration = Duration::from_millis(500);
+
+pub struct PostgresStore {
+    url: String,
+    link: Arc<Link>,
+    place: Option<Place>,
+    /// Renews the own place in the line, or the own lease.
+    keeper: Option<Keeper>,
+}
+
+/// Where the own request stands.
+struct Place {
+    token: Token,
+    /// Its ticket's number, once it is known to be in the line.
+    id: Option<i64>,
+    /// No later than the first try to enter of which it is not known what came.
+    unsure_since: Option<Moment>,
+    /// What it waits for, and whom people are told of.
+    behind: Vec<(i64, Standing)>,
+    others: Vec<Held>,
+}
+
+/// What came of looking along the line, as it was committed.
+#[derive(Clone)]
+enum Entry {
+    Granted(Lease),
+    Busy(Vec<Held>),
+    Waiting(i64, Vec<(i64, Standing)>, Duration, Vec<Held>),
+    Deadlock(Vec<Held>),
+    OtherSlots(u32),
+}
+
+/// Opens the database at a URL.
+///
+/// # Errors
+/// It cannot be used; the message says which one and why.
+pub fn open(url: &str, purpose: Purpose) -> Result<PostgresStore> {
+    let target = Target::of(url).map_err(|why| {
+        Usage(format!(
+            "cannot read the URL of the PostgreSQL database: {why}"
+        ))
+    })?;
+    let bound = Bound {
+        heeds: matches!(purpose, Purpose::Take(_)),
+        ..Bound::of(PATIENCE)
+    };
+    Ok(PostgresStore {
+        url: url.to_owned(),
+        link: Link::open(target, bound)?,
+        place: None,
+        keeper: None,
+    })
+}
+
+/// Keeps a waiting ticket's place.
+struct KeepsPlace {
+    link: Arc<Link>,
+    token: Token,
+}
+
+impl Tend for KeepsPlace {
+    fn renew(&mut self) -> Result<Option<Moment>> {
+        let bound = Bound::of(of_renewal(WAITER_TTL));
+        self.link.write(bound, |tx, _| {
+            let is_there = ticket::keep_place(tx, &self.token)?;
+            Ok(is_there.then(|| tx.began + WAITER_TTL))
+        })
+    }
+
+    fn look(&mut self) -> Result<Look> {
+        // Who waits looks himself.
+        Ok(Look::Held)
+    }
+}
+
+/// Keeps a `run`'s lease.
+struct KeepsLease {
+    link: Arc<Link>,
+    token: Token,
+    fence: i64,
+    ttl: Duration,
+}
+
+impl Tend for KeepsLease {
+    fn renew(&mut self) -> Result<Option<Moment>> {
+        let bound = Bound::of(of_renewal(self.ttl));
+        self.link.write(bound, |tx, _| {
+            let ttl = ticket::renew(tx, &self.token, None)?;
+            Ok(ttl.map(|ttl| tx.began + from_millis(ttl)))
+        })
+    }
+
+    fn look(&mut self) -> Result<Look> {
+        let bound = Bound::of(of_renewal(self.ttl));
+        self.link.read(bound, |tx| {
+            let found = ticket::by_token(tx, &self.token)?;
+            Ok(match found {
+                Some(Ticket {
+                    revoked_by: Some(by),
+                    ..
+                }) => Look::Revoked(by),
+                Some(ticket) if !ticket.standing(tx.now).is_over() => Look::Held,
+                // By `release --force --now`, most likely.
+                _ => match history::taken(tx, self.fence)? {
+                    Some((_, by)) => Look::Revoked(by),
+                    None => Look::Gone,
+                },
+            })
+        })
+    }
+}
+
+fn of_renewal(ttl: Duration) -> Duration {
+    (ttl / SHARE).clamp(LEAST_OF_RENEWAL, MOST_OF_RENEWAL)
+}
+
+/// Tickets with how they stand.
+fn standing(tickets: Vec<Ticket>, now: i64) -> impl Iterator<Item = Living> {
+    tickets.into_iter().map(move |ticket| {
+        let standing = ticket.standing(now);
+        (ticket, standing)
+    })
+}
+
+/// Those that live.
+fn living(tickets: Vec<Ticket>, now: i64) -> Vec<Living> {
+    let living = standing(tickets, now).filter(|(_, standing)| !standing.is_over());
+    living.collect()
+}
+
+/// Grants a request, or puts it into the line, where it may stand already by its token.
+fn enter(
+    tx: &Tx<'_>,
+    request: &Request,
+    token: &Token,
+    keeping: Keeping,
+    waits: bool,
+    unsure_since: Option<Moment>,
+) -> Result<Entry> {
+    let of_run = keeping == Keeping::Supervised;
+    let (own, others): (Vec<Ticket>, Vec<Ticket>) = ticket::line_and(tx, &request.names, token)?
+        .into_iter()
+        .partition(|ticket| ticket.token == *token);
+    let mut own = own.into_iter().next();
+    if let Some(granted) = own.take_if(|ticket| ticket.is_held) {
+        // By a commit that was not answered.
+        let lives = !granted.standing(tx.now).is_over();
+        if let Some(fence) = granted.fence.filter(|_| lives) {
+            return Ok(Entry::Granted(Lease {
+                id: granted.id,
+                names: granted.names,
+                token: *token,
+                fence,
+                ttl: request.ttl,
+                slot: granted.slot,
+                requested_at: granted.requested_at,
+                granted_at: granted.since,
+                counted_from: unsure_since.unwrap_or(tx.began),
+            }));
+        }
+        ticket::bury(tx, [(&granted, granted.standing(tx.now))])?;
+    }
+    let (dead, line): (Vec<Living>, Vec<Living>) =
+        standing(others, tx.now).partition(|(_, standing)| standing.is_over());
+    ticket::bury(
+        tx,
+        dead.iter().map(|(ticket, standing)| (ticket, *standing)),
+    )?;
+    let at = own.as_ref().map_or(ticket::END_OF_LINE, |own| own.id);
+    let (behind, again) = match ticket::look_ahead(request, &line, at, tx.now) {
+        Found::OtherSlots(slots) => {
+            if let Some(own) = &own {
+                ticket::delete(tx, own)?;
+            }
+            return Ok(Entry::OtherSlots(slots));
+        }
+        Found::Free { slot } => {
+            tx.listen([]);
+            let lease = ticket::grant(tx, request, token, of_run, own.as_ref(), slot)?;
+            return Ok(Entry::Granted(lease));
+        }
+        Found::Blocked { behind, again } => (behind, again),
+    };
+    let first = ticket::first_in_the_way(request, &line, at, tx.now);
+    if !waits {
+        return Ok(Entry::Busy(first));
+    }
+    let id = if let Some(own) = &own {
+        // It says so by this, too.
+        ticket::keep_place(tx, token)?;
+        own.id
+    } else {
+        if let Some(circle) = circle::closed_by(tx, request)? {
+            return Ok(Entry::Deadlock(circle));
+        }
+        ticket::enqueue(tx, request, token, of_run)?
+    };
+    tx.listen(behind.iter().map(|(id, _)| *id));
+    Ok(Entry::Waiting(id, behind, again, first))
+}
+
+/// To wait for one of these tickets to change, for as long at the most.
+fn obstacle(behind: Vec<(i64, Standing)>, again: Duration) -> Obstacle {
+    Obstacle {
+        // A little later than it is over there, that it is.
+        again: Some(wait::jittered(SLOW_TICK).min(again + Duration::from_millis(5))),
+        behind,
+        ..Obstacle::default()
+    }
+}
+
+impl PostgresStore {
+    /// The last answer, if what the own request waits for is as it was: nobody else waits for this look, as all do for one
+    /// along the line. None also where it cannot be told.
+    fn glance(&self) -> Option<Answer> {
+        let place = self.place.as_ref()?;
+        let own = place.id.filter(|_| place.unsure_since.is_none())?;
+        let again = self.link.read(Bound::of(GLANCE), |tx| {
+            let ids = place.behind.iter().map(|(id, _)| *id).chain([own]);
+            let found = ticket::of_ids(tx, &ids.collect::<Vec<_>>())?;
+            let as_it_was = |(id, stood): &(i64, Standing)| {
+                let ticket = found.iter().find(|ticket| ticket.id == *id)?;
+                (ticket.standing(tx.now) == *stood).then(|| ticket.remaining(tx.now))
+            };
+            if !found.iter().any(|ticket| ticket.id == own) {
+                return Ok(None);
+            }
+            let left: Option<Vec<Duration>> = place.behind.iter().map(as_it_was).collect();
+            Ok(left.and_then(|left| left.into_iter().min()))
+        });
+        let again = again.ok().flatten()?;
+        let obstacle = obstacle(place.behind.clone(), again);
+        Some(Answer::Waiting(obstacle, place.others.clone()))
+    }
+
+    fn settle(
+        &mut self,
+        entry: Entry,
+        request: &Request,
+        token: Token,
+        keeping: Keeping,
+    ) -> Result<Answer> {
+        if let Entry::Waiting(id, behind, again, others) = entry {
+            let had = self.place.as_ref().and_then(|place| place.id);
+            if had != Some(id) {
+                // That of a place which was lost has nothing to keep any more.
+                self.keeper = None;
+            }
+            self.place = Some(Place {
+                token,
+                id: Some(id),
+                unsure_since: None,
+                behind: behind.clone(),
+                others: others.clone(),
+            });
+            if self.keeper.is_none() {
+                let tend = KeepsPlace {
+                    link: Arc::clone(&self.link),
+                    token,
+                };
+                let until = Moment::now() + WAITER_TTL;
+                self.keeper = Some(Keeper::start(tend, until, WAITER_TTL)?);
+            }
+            return Ok(Answer::Waiting(obstacle(behind, again), others));
+        }
+        self.place = None;
+        self.keeper = None;
+        Ok(match entry {
+            Entry::Granted(lease) => {
+                if keeping == Keeping::Supervised {
+                    let tend = KeepsLease {
+                        link: Arc::clone(&self.link),
+                        token,
+                        fence: lease.fence,
+                        ttl: lease.ttl,
+                    };
+                    let until = lease.counted_from + lease.ttl;
+                    match Keeper::start(tend, until, lease.ttl) {
+                        Ok(keeper) => self.keeper = Some(keeper),
+                        Err(error) => {
+                            let ending = Ending::not_started(None);
+                            let _ = self.give_back(request, &lease, &ending);
+                            return Err(error);
+                        }
+                    }
+                }
+                Answer::Granted(lease)
+            }
+            Entry::Waiting(..) => unreachable!("it was seen to above"),
+            Entry::Busy(others) => Answer::Busy(others),
+            Entry::Deadlock(circle) => Answer::Deadlock(circle),
+            Entry::OtherSlots(slots) => Answer::OtherSlots(slots),
+        })
+    }
+
+    /// Tickets that live, of one moment.
+    fn read(&self, find: impl Fn(&Tx<'_>) -> Result<Vec<Ticket>>) -> Result<Vec<Held>> {
+        self.link.read(Bound::of(PATIENCE), |tx| {
+            let living = living(find(tx)?, tx.now).into_iter();
+            let held = living.map(|(ticket, standing)| ticket.into_held(tx.now, standing));
+            Ok(held.collect())
+        })
+    }
+
+    /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction.
+    fn with_token(
+        &self,
+        token: &Token,
+        names: &[LockName],
+        may_be_of_run: bool,
+        act: impl Fn(&Tx<'_>, &Ticket) -> Result<bool>,
+    ) -> Result<Shown> {
+        self.link.write(Bound::of(PATIENCE), |tx, before| {
+            let found = ticket::by_token(tx, token)?;
+            let living =
+                found.filter(|ticket| ticket.is_held && !ticket.standing(tx.now).is_over());
+            let Some(ticket) = living else {
+                return Ok(match before {
+                    // It was done, and the answer was lost.
+                    Some(Shown::Done(held)) => Shown::Done(held.clone()),
+                    _ => Shown::NotHeld,
+                });
+            };
+            let held = ticket.clone().into_held(tx.now, ticket.standing(tx.now));
+            if !names.is_empty() && names != held.names {
+                // Nobody's lease on what was named, or one's own but not the whole of it.
+                let part = names.iter().all(|name| held.names.contains(name));
+                return Ok(if part {
+                    Shown::OnlySome(held.names)
+                } else {
+                    Shown::NotHeld
+                });
+            }
+            if ticket.of_run && !may_be_of_run {
+                return Ok(Shown::OfRun(held));
+            }
+            Ok(if act(tx, &ticket)? {
+                Shown::Done(held)
+            } else {
+                Shown::NotHeld
+            })
+        })
+    }
+}
+
+impl Store for PostgresStore {
+    fn location(&self) -> String {
+        self.link.location()
+    }
+
+    fn address(&self) -> OsString {
+        self.url.clone().into()
+    }
+
+    fn vouches(&self) -> bool {
+        false
+    }
+
+    fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
+        if !self.link.has_heard()
+            && let Some(answer) = self.glance()
+        {
+            return Ok(answer);
+        }
+        let (token, earlier) = match &self.place {
+            Some(place) => (place.token, place.unsure_since),
+            None => (Token::draw().context("cannot draw a token")?, None),
+        };
+        let bound = Bound {
+            heeds: true,
+            makes: true,
+            persists: !waits,
+            ..Bound::of(PATIENCE)
+        };
+        let began = earlier.unwrap_or_else(Moment::now);
+        let entered = self.link.write(bound, |tx, before| {
+            let is_unsure = earlier.is_some() || before.is_some();
+            let unsure_since = is_unsure.then_some(began);
+            enter(tx, request, &token, keeping, waits, unsure_since)
+        });
+        match entered {
+            Ok(entry) => self.settle(entry, request, token, keeping),
+            Err(error) if waits && kind_of(&error) == Kind::Cut => {
+                let id = self.place.take().and_then(|place| place.id);
+                self.place = Some(Place {
+                    token,
+                    id,
+                    unsure_since: Some(began),
+                    behind: Vec::new(),
+                    others: Vec::new(),
+                });
+                Ok(Answer::Unreachable(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A file of the database's alone can be locked by a descriptor.
+    fn fault_of(&self, _: i32) -> Option<String> {
+        Some(format!(
+            "no descriptor can hold a lock here, where time alone does: {}",
+            self.location()
+        ))
+    }
+
+    fn release_tied(&mut self, _: i32, _: &[LockName]) -> Result<Shown> {
+        Ok(Shown::NotHeld)
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        self.keeper = None;
+        let Some(place) = self.place.take() else {
+            return Ok(());
+        };
+        let left = self.link.write(Bound::of(AFTER_LOSS), |tx, _| {
+            tx.listen([]);
+            match ticket::by_token(tx, &place.token)? {
+                // Or it was granted, by a commit that was not answered.
+                Some(ticket) => ticket::delete(tx, &ticket),
+                None => Ok(()),
+            }
+        });
+        match left {
+            // It has no token that anybody knows, and is over when its time has passed.
+            Err(error) if kind_of(&error) == Kind::Cut && place.unsure_since.is_none() => Ok(()),
+            left => left,
+        }
+    }
+
+    fn ahead(&mut self, request: &Request) -> Result<Option<Ahead>> {
+        let Some(place) = self.place.as_ref().and_then(|place| place.id) else {
+            return Ok(None);
+        };
+        self.link.read(Bound::of(GLANCE), |tx| {
+            let line = living(ticket::line(tx, &request.names)?, tx.now);
+            let first = ticket::first_in_the_way(request, &line, place, tx.now);
+            let about = first.first().and_then(|held| {
+                let mut names = request.names.iter();
+                names.find(|name| held.names.contains(name))
+            });
+            let place = about.map(|name| ticket::place_in_line(&line, name, place));
+            Ok(Some(Ahead { first, place }))
+        })
+    }
+
+    fn has_changed(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// The slow tick looks at everything again.
+    fn has_missed(&mut self, _: &Request, _: &Obstacle) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn guard_path(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn ring(&mut self, bell: Bell) {
+        self.link.ring(bell);
+    }
+
+    fn tree(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
+        self.with_token(token, names, false, |tx, ticket| {
+            ticket::end(tx, ticket)?;
+            if let Some(mut entry) = ticket.as_entry(tx.now, Standing::Leased) {
+                entry.event = Event::Released;
+                entry.ended_at = Some(tx.now);
+                history::write(tx, &entry)?;
+            }
+            Ok(true)
+        })
+    }
+
+    fn extend(
+        &mut self,
+        token: &Token,
+        names: &[LockName],
+        ttl: Option<Duration>,
+    ) -> Result<Shown> {
+        self.with_token(token, names, true, |tx, _| {
+            Ok(ticket::renew(tx, token, ttl.map(millis))?.is_some())
+        })
+    }
+
+    fn held_by(&mut self, token: &Token) -> Result<Option<Held>> {
+        let held = self.read(|tx| {
+            let ticket = ticket::by_token(tx, token)?;
+            Ok(ticket.filter(|ticket| ticket.is_held).into_iter().collect())
+        })?;
+        Ok(held.into_iter().next())
+    }
+
+    fn waiting(&mut self) -> Result<HashMap<LockName, usize>> {
+        let mut counts = HashMap::new();
+        for held in self.line(&[])? {
+            if held.standing == Standing::Waiting {
+                for name in held.names {
+                    *counts.entry(name).or_insert(0) += 1;
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    fn held(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
+        let mut held = self.line(names)?;
+        held.retain(|held| held.standing != Standing::Waiting);
+        held.sort_by_key(|held| held.fence);
+        Ok(held)
+    }
+
+    fn line(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
+        self.read(|tx| ticket::line(tx, names))
+    }
+
+    fn revoke(
+        &mut self,
+        names: &[LockName],
+        fence: Option<i64>,
+        at_once: bool,
+        by: &str,
+    ) -> Result<Vec<Held>> {
+        self.link
+            .write(Bound::of(PATIENCE), |tx, before: Option<&Vec<Held>>| {
+                let mut taken = Vec::new();
+                for (ticket, standing) in standing(ticket::line(tx, names)?, tx.now) {
+                    if standing.is_over() {
+                        ticket::bury(tx, [(&ticket, standing)])?;
+                    } else if ticket.is_held
+                        && fence.is_none_or(|fence| Some(fence) == ticket.fence)
+                    {
+                        // There is nobody to tell but a `run`.
+                        let ends = at_once || !ticket.of_run || standing == Standing::Resting;
+                        ticket::force(tx, &ticket, standing, ends, by)?;
+                        taken.push(ticket.into_held(tx.now, standing));
+                    }
+                }
+                Ok(match before {
+                    // It was done, and the answer was lost.
+                    Some(before) if taken.is_empty() => before.clone(),
+                    _ => taken,
+                })
+            })
+    }
+
+    fn look(&mut self, _: &Lease) -> Result<Look> {
+        Ok(self.keeper.as_ref().map_or(Look::Gone, Keeper::look))
+    }
+
+    fn renew(&mut self, _: &Lease) -> Result<Option<Moment>> {
+        self.keeper.as_ref().map_or(Ok(None), Keeper::renewed)
+    }
+
+    fn kept_until(&self) -> Option<Moment> {
+        self.keeper.as_ref().map(Keeper::kept_until)
+    }
+
+    fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool> {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.stop();
+        }
+        let limit = match ending.event {
+            Event::Lost => AFTER_LOSS,
+            _ => PATIENCE,
+        };
+        let bound = Bound {
+            persists: true,
+            ..Bound::of(limit)
+        };
+        self.link.write(bound, |tx, before| {
+            let found = ticket::by_token(tx, &lease.token)?;
+            if let (None, Some(done)) = (&found, before) {
+                // It was done, and the answer was lost.
+                return Ok(*done);
+            }
+            let taken = match &found {
+                Some(ticket) => {
+                    ticket::end(tx, ticket)?;
+                    None
+                }
+                None => history::taken(tx, lease.fence)?,
+            };
+            let was_held = found.is_some();
+            let entry = record::of_own(request, lease, ending, tx.now, was_held, taken);
+            history::write(tx, &entry)?;
+            Ok(was_held)
+        })
+    }
+
+    fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]) {
+        let _ = self.link.write(Bound::of(NOTING), |tx, _| {
+            let entry = record::of_refusal(request, asked_at, event, by, tx.now);
+            history::write(tx, &entry)
+        });
+    }
+
+    fn history(&self, query: &Query) -> Result<History> {
+        self.link
+            .read(Bound::of(PATIENCE), |tx| history::read(tx, query))
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn foresee_end(&mut self, _: &Lease) -> bool {
+        false
+    }
+
+    /// What is to be tidied is when something is written down.
+    fn tidy(&mut self, _: Backlog) -> bool {
+        false
+    }
+}

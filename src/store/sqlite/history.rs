@@ -1,37 +1,21 @@
 //! The log as rows: writing an entry, reading them from the newest backwards, and forgetting the old ones.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::{Context, Result};
 use rusqlite::{
     Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter,
 };
 
 use super::ticket::{self, Rules};
-use crate::duration::millis;
-use crate::holder;
-use crate::lock::{Ending, Entry, Event, Held, Holder, Lease, Request};
+use crate::lock::{Entry, Event, Holder};
+use crate::store::record::{self, MOST, OLDEST, PRUNED, RECENT};
 use crate::store::{History, Query};
-
-/// How many entries are kept: two months of a job that runs each minute, about 25 MB.
-const MOST: i64 = 100_000;
-
-/// How long one is kept, in milliseconds: 90 days, so that a monthly job can be compared with the one before.
-const OLDEST: i64 = 90 * 24 * 60 * 60 * 1000;
-
-/// How many are forgotten at once, while somebody may wait for the write lock. Many more than are written between two
-/// sweeps, so that the log is never longer for long.
-const PRUNED: i64 = 64;
-
-/// How many entries may have been written since a lease was lost and its holder has noticed.
-const RECENT: i64 = 1000;
 
 /// Of all columns in the order of the table: to look up their names would be a third of the cost of an entry.
 pub const INSERT: &str = "insert into log values (null,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Writes an entry at the end of the log.
 pub fn write(transaction: &Transaction<'_>, entry: &Entry) -> Result<()> {
-    let (mode, slots) = ticket::mode_to_sql(entry.mode);
+    let (mode, slots) = record::words_of(entry.mode);
     let holder = &entry.holder;
     transaction.prepare_cached(INSERT)?.execute(params![
         entry.at,
@@ -59,45 +43,6 @@ pub fn write(transaction: &Transaction<'_>, entry: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// The entry of a lease of this process's own. Where it was `taken` away at once, by somebody at some moment, it ended then.
-pub fn of_own(
-    request: &Request,
-    lease: &Lease,
-    ending: &Ending,
-    now: i64,
-    was_held: bool,
-    taken: Option<(i64, String)>,
-) -> Entry {
-    // It may end by itself in the second between a forced release and the look that would have noticed it.
-    let (event, reason) = if taken.is_some() {
-        (Event::Lost, Some("forced"))
-    } else if was_held || ending.event == Event::Lost {
-        (ending.event, ending.reason)
-    } else {
-        (Event::Lost, Some("gone"))
-    };
-    let (ended_at, by) = match taken {
-        Some((at, by)) => (at, Some(by)),
-        None => (now, ending.by.clone()),
-    };
-    Entry {
-        at: now,
-        event,
-        names: lease.names.clone(),
-        mode: request.mode,
-        slot: lease.slot,
-        fence: Some(lease.fence),
-        requested_at: lease.requested_at,
-        granted_at: Some(lease.granted_at),
-        ended_at: Some(ended_at),
-        status: ending.status,
-        signal: ending.signal,
-        reason: reason.map(str::to_owned),
-        by,
-        holder: request.holder.clone(),
-    }
-}
-
 /// When a lease was taken away from its holder at once, and by whom: it was not long ago.
 pub fn taken(connection: &Connection, fence: i64) -> rusqlite::Result<Option<(i64, String)>> {
     connection
@@ -108,33 +53,6 @@ pub fn taken(connection: &Connection, fence: i64) -> rusqlite::Result<Option<(i6
         )?
         .query_row(params![RECENT, fence], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
-}
-
-/// The entry of a request that was refused because of others, of whom one is named.
-pub fn of_refusal(
-    request: &Request,
-    asked_at: SystemTime,
-    event: Event,
-    by: &[Held],
-    now: i64,
-) -> Entry {
-    let asked_at = asked_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Entry {
-        at: now,
-        event,
-        names: request.names.clone(),
-        mode: request.mode,
-        slot: None,
-        fence: None,
-        requested_at: millis(asked_at),
-        granted_at: None,
-        ended_at: Some(now),
-        status: None,
-        signal: None,
-        reason: None,
-        by: by.first().map(|held| holder::show(&held.holder)),
-        holder: request.holder.clone(),
-    }
 }
 
 /// Forgets what is too old, or too much: a few of the oldest at a time. The last one stays, so that no number is
@@ -210,7 +128,7 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<Option<Entry>> {
         at: row.get(1)?,
         event,
         names: ticket::names_from_sql(&row.get::<_, String>(3)?),
-        mode: ticket::mode_from_sql(&mode, row.get(5)?),
+        mode: record::mode_of(&mode, row.get(5)?),
         slot: row.get(6)?,
         fence: row.get(7)?,
         requested_at: row.get(8)?,

@@ -26,6 +26,7 @@ use rustix::fs::Access as Permission;
 use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
 use self::ticket::{Found, Grant, Rules, Ticket};
+use super::record;
 use super::{
     Answer, Backlog, Durability, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store,
 };
@@ -1068,7 +1069,7 @@ impl Store for SqliteStore {
         // No power failure is worth a wait for the disk here: nothing was changed.
         let _ = set_durability(&self.connection, Durability::Process);
         let _ = self.write(NOTING, |transaction, rules| {
-            let entry = history::of_refusal(request, asked_at, event, by, rules.now.wall);
+            let entry = record::of_refusal(request, asked_at, event, by, rules.now.wall);
             history::write(transaction, &entry)
         });
         let _ = set_durability(&self.connection, self.durability());

@@ -18,6 +18,7 @@ use crate::lock::{
 };
 use crate::obstacle::{InTheWay, Obstacle, obstacle};
 use crate::standing::{standing, stands_in_line};
+use crate::store::record::{self, ENDED};
 
 /// By how much the counter jumps when a boot has ended, since a power failure may take the last commits with it: all of
 /// those that were not synced. A commit that takes the counter past a multiple of this is, so that no number that was
@@ -115,7 +116,7 @@ impl Ticket {
             token: Token::from_bytes(row.get(25)?),
             names: names_from_sql(&row.get::<_, String>(26)?),
             is_held: row.get(1)?,
-            mode: mode_from_sql(&mode, slots),
+            mode: record::mode_of(&mode, slots),
             slot: row.get(4)?,
             fence: row.get(5)?,
             ttl: row.get(6)?,
@@ -191,23 +192,6 @@ impl Ticket {
 /// SQLite's integers are signed; an inode's bits are kept as they are.
 pub fn inode_to_sql(inode: u64) -> i64 {
     inode.cast_signed()
-}
-
-/// A mode's word, and its number of slots.
-pub fn mode_to_sql(mode: Mode) -> (&'static str, Option<u32>) {
-    match mode {
-        Mode::Exclusive => ("exclusive", None),
-        Mode::Shared => ("shared", None),
-        Mode::Slots(slots) => ("slots", Some(slots)),
-    }
-}
-
-pub fn mode_from_sql(mode: &str, slots: Option<u32>) -> Mode {
-    match (mode, slots) {
-        ("shared", _) => Mode::Shared,
-        ("slots", Some(slots)) => Mode::Slots(slots),
-        _ => Mode::Exclusive,
-    }
 }
 
 /// One a line, since no name has a control character.
@@ -322,9 +306,6 @@ pub fn waiting(
     }
     Ok(counts)
 }
-
-/// In the place of the moment at which a lease expires that was given back, and rests.
-const ENDED: i64 = 0;
 
 impl Ticket {
     /// Whether it was given back, and only rests until its `--at-least` has passed.
@@ -493,7 +474,7 @@ pub fn end_own(
     let now = rules.now.wall;
     history::write(
         transaction,
-        &history::of_own(request, lease, ending, now, was_held, taken),
+        &record::of_own(request, lease, ending, now, was_held, taken),
     )?;
     Ok(was_held)
 }
@@ -895,7 +876,7 @@ fn insert(
     mark: Option<GuardMark>,
     granted: Option<&Granted>,
 ) -> Result<()> {
-    let (mode, slots) = mode_to_sql(request.mode);
+    let (mode, slots) = record::words_of(request.mode);
     let holder = &request.holder;
     let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
     transaction.prepare_cached(INSERT)?.execute(params![

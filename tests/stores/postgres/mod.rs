@@ -1,0 +1,8 @@
+//! What only a PostgreSQL database can do, or must survive.
+
+mod access;
+mod crowd;
+mod faults;
+mod pooler;
+mod proxy;
+mod server;
