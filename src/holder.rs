@@ -84,13 +84,23 @@ fn run_address(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
 
 /// `name@host (pid N, command)`.
 pub fn show(holder: &Holder) -> String {
+    if holder.is_unknown() {
+        return holder.command.clone();
+    }
     format!(
-        "{}@{} (pid {}, {})",
-        user_name(holder.uid),
-        holder.host,
+        "{} (pid {}, {})",
+        user_at_host(holder),
         holder.pid,
         holder.command
     )
+}
+
+/// `name@host`.
+pub fn user_at_host(holder: &Holder) -> String {
+    if holder.is_unknown() {
+        return "unknown".into();
+    }
+    format!("{}@{}", user_name(holder.uid), holder.host)
 }
 
 /// Whether the process of a `run` on this machine is stopped, as far as a look at it tells: another process may have its

@@ -114,6 +114,14 @@ pub struct Holder {
     pub url: Option<String>,
 }
 
+impl Holder {
+    /// Of which nothing is known but what `command` says: another program has the lock, in a store that has others. It is no
+    /// process with a number.
+    pub fn is_unknown(&self) -> bool {
+        self.pid == 0
+    }
+}
+
 /// With whom a lock can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -171,7 +179,7 @@ pub struct Held {
     pub holder: Holder,
     pub ttl: Duration,
     /// When it was granted, or asked for while it waits: milliseconds of the wall clock since 1970, for people to
-    /// read.
+    /// read. Zero of a holder who is unknown.
     pub since: i64,
     /// How long until the TTL passes; zero when it has.
     pub remaining: Duration,

@@ -180,7 +180,7 @@ impl<'a> Span<'a> {
 
     fn who(&self) -> String {
         let holder = &self.entry.holder;
-        format!("{}@{}", holder::user_name(holder.uid), holder.host)
+        holder::user_at_host(holder)
     }
 
     fn draw(&self, axis: Axis, style: Style, cells: &mut [char]) {

@@ -238,14 +238,22 @@ pub fn is_or_are(names: &[LockName]) -> &'static str {
 /// Which of the asked-for locks is held by whom: `deploy is held by ann@web1 (pid 812, ./deploy.sh) for 3m`.
 pub fn busy(asked: &[LockName], held: &Held) -> String {
     let name = asked_of(asked, held);
-    let (who, since) = (holder::show(&held.holder), show(held_for(held)));
+    let who = holder::show(&held.holder);
+    let since = if held.holder.is_unknown() {
+        String::new()
+    } else {
+        format!(" for {}", show(held_for(held)))
+    };
     let mut line = match held.standing {
-        Standing::Waiting => format!("{name} is waited for by {who} for {since}"),
+        Standing::Waiting => format!("{name} is waited for by {who}{since}"),
         // Nobody is at work, and whoever looks for that process does not find it.
         Standing::Resting => {
-            format!("{name} is kept by --at-least after {who}, who got it {since} ago")
+            format!(
+                "{name} is kept by --at-least after {who}, who got it {} ago",
+                show(held_for(held))
+            )
         }
-        _ => format!("{name} is held by {who} for {since}"),
+        _ => format!("{name} is held by {who}{since}"),
     };
     if let Some(note) = &held.holder.note {
         let _ = write!(line, ": {note}");
@@ -301,7 +309,8 @@ pub struct Row<'a> {
 /// to say.
 pub fn lock_json(row: &Row<'_>) -> Value {
     let held = row.held;
-    let holder = held.map(|held| &held.holder);
+    let known = held.filter(|held| !held.holder.is_unknown());
+    let holder = known.map(|held| &held.holder);
     json!({
         "name": row.name.as_str(),
         "state": held.map_or("free", state),
@@ -318,13 +327,13 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "inside_of": held.and_then(|held| held.inside_of),
         "ttl_ms": held.map(|held| millis(held.ttl)),
         "expires_in_ms": held.map(|held| millis(held.remaining)),
-        "granted_at": held.map(|held| humantime::format_rfc3339_millis(granted_at(held)).to_string()),
-        "held_ms": held.map(|held| millis(held_for(held))),
+        "granted_at": known.map(|held| humantime::format_rfc3339_millis(granted_at(held)).to_string()),
+        "held_ms": known.map(|held| millis(held_for(held))),
         "user": holder.map(|holder| holder::user_name(holder.uid)),
         "uid": holder.map(|holder| holder.uid),
         "host": holder.map(|holder| &holder.host),
         "pid": holder.map(|holder| holder.pid),
-        "command": holder.map(|holder| &holder.command),
+        "command": held.map(|held| &held.holder.command),
         "directory": holder.map(|holder| &holder.directory),
         "note": holder.and_then(|holder| holder.note.as_ref()),
         "url": holder.and_then(|holder| holder.url.as_ref()),
@@ -333,22 +342,23 @@ pub fn lock_json(row: &Row<'_>) -> Value {
 
 /// One who waits, as the man page describes it.
 fn waiter_json(held: &Held) -> Value {
-    let holder = &held.holder;
+    let known = (!held.holder.is_unknown()).then_some(held);
+    let holder = known.map(|held| &held.holder);
     json!({
         "mode": mode(held.mode).0,
         "slots": mode(held.mode).1,
         "names": held.names.iter().map(LockName::as_str).collect::<Vec<_>>(),
         "inside_of": held.inside_of,
-        "asked_at": humantime::format_rfc3339_millis(granted_at(held)).to_string(),
-        "waited_ms": millis(held_for(held)),
-        "user": holder::user_name(holder.uid),
-        "uid": holder.uid,
-        "host": holder.host,
-        "pid": holder.pid,
-        "command": holder.command,
-        "directory": holder.directory,
-        "note": holder.note,
-        "url": holder.url,
+        "asked_at": known.map(|held| humantime::format_rfc3339_millis(granted_at(held)).to_string()),
+        "waited_ms": known.map(|held| millis(held_for(held))),
+        "user": holder.map(|holder| holder::user_name(holder.uid)),
+        "uid": holder.map(|holder| holder.uid),
+        "host": holder.map(|holder| &holder.host),
+        "pid": holder.map(|holder| holder.pid),
+        "command": held.holder.command,
+        "directory": holder.map(|holder| &holder.directory),
+        "note": holder.and_then(|holder| holder.note.as_ref()),
+        "url": holder.and_then(|holder| holder.url.as_ref()),
     })
 }
 

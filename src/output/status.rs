@@ -7,7 +7,7 @@ use super::waiting::{ordinal, seconds, seconds_left};
 use super::{Row, expires_in, granted_at, held_for, is_expiring, mode, printable, state};
 use crate::duration::show;
 use crate::holder;
-use crate::lock::{Held, Mode, Standing};
+use crate::lock::{Held, Holder, Mode, Standing};
 
 /// What stands for nothing.
 const NOTHING: &str = "-";
@@ -50,12 +50,12 @@ fn mode_text(held: &Held) -> String {
 }
 
 fn who(held: &Held) -> String {
-    let holder = &held.holder;
-    printable(&format!(
-        "{}@{}",
-        holder::user_name(holder.uid),
-        holder.host
-    ))
+    printable(&holder::user_at_host(&held.holder))
+}
+
+/// The holder, where more is known of him than what he is called.
+fn known(held: &Held) -> Option<&Holder> {
+    Some(&held.holder).filter(|holder| !holder.is_unknown())
 }
 
 /// Locks as a table, one row each, under the place they are kept in.
@@ -74,9 +74,18 @@ pub fn overview(location: &str, rows: &[Row<'_>], room: Option<usize>) -> String
         Column::new("HOLDER", 0, cells(&|held| Some(who(held))))
             .cut_to(10)
             .unless_all(NOTHING),
-        Column::new("PID", 7, cells(&|held| Some(held.holder.pid.to_string()))),
+        Column::new(
+            "PID",
+            7,
+            cells(&|held| known(held).map(|holder| holder.pid.to_string())),
+        ),
         Column::new("FENCE", 8, cells(&|held| Some(held.fence?.to_string()))),
-        Column::new("HELD", 1, cells(&|held| Some(seconds(held_for(held))))).unless_all(NOTHING),
+        Column::new(
+            "HELD",
+            1,
+            cells(&|held| known(held).map(|_| seconds(held_for(held)))),
+        )
+        .unless_all(NOTHING),
         Column::new(
             "EXPIRES",
             3,
@@ -139,21 +148,22 @@ fn facts(row: &Row<'_>) -> String {
     if let Some(held) = row.held {
         let holder = &held.holder;
         facts.push(("mode", mode_text(held)));
-        facts.push(("holder", format!("{}, pid {}", who(held), holder.pid)));
-        facts.push(("command", printable(&holder.command)));
-        facts.push(("directory", printable(&holder.directory)));
+        if holder.is_unknown() {
+            facts.push(("holder", printable(&holder.command)));
+        } else {
+            facts.push(("holder", format!("{}, pid {}", who(held), holder.pid)));
+            facts.push(("command", printable(&holder.command)));
+            facts.push(("directory", printable(&holder.directory)));
+        }
         if let Some(url) = &holder.url {
             facts.push(("run", printable(url)));
         }
         facts.extend(holder.note.iter().map(|note| ("note", printable(note))));
-        facts.push((
-            "held for",
-            format!(
-                "{}, since {}",
-                seconds(held_for(held)),
-                humantime::format_rfc3339_seconds(granted_at(held))
-            ),
-        ));
+        facts.extend(known(held).map(|_| {
+            let since = humantime::format_rfc3339_seconds(granted_at(held));
+            let held_for = seconds(held_for(held));
+            ("held for", format!("{held_for}, since {since}"))
+        }));
         facts.push(("expires in", expiry(held)));
         facts.extend(held.fence.map(|fence| ("fence", fence.to_string())));
         let others = held.names.iter().filter(|name| *name != row.name);
@@ -191,13 +201,22 @@ fn waiters(line: &[&Held], room: Option<usize>) -> String {
     let cells = |text: &dyn Fn(&Held) -> String| -> Vec<String> {
         line.iter().map(|held| text(held)).collect()
     };
+    let or_nothing = |text: Option<String>| text.unwrap_or_else(|| NOTHING.into());
     let places = (1..).take(line.len()).map(ordinal).collect();
     let columns = vec![
         Column::new("PLACE", 0, places),
         Column::new("WAITER", 0, cells(&who)).cut_to(10),
-        Column::new("PID", 4, cells(&|held| held.holder.pid.to_string())),
+        Column::new(
+            "PID",
+            4,
+            cells(&|held| or_nothing(known(held).map(|holder| holder.pid.to_string()))),
+        ),
         Column::new("MODE", 3, cells(&mode_text)).unless_all("exclusive"),
-        Column::new("WAITING FOR", 1, cells(&|held| seconds(held_for(held)))),
+        Column::new(
+            "WAITING FOR",
+            1,
+            cells(&|held| or_nothing(known(held).map(|_| seconds(held_for(held))))),
+        ),
         Column::new("COMMAND", 1, cells(&|held| printable(&held.holder.command))).cut_to(10),
         Column::new(
             "NOTE",

@@ -217,12 +217,16 @@ impl<'a> Facts<'a> {
             return line;
         };
         let holder = &held.holder;
-        let who = format!("{}@{}", holder::user_name(holder.uid), holder.host);
+        let who = holder::user_at_host(holder);
         let is_held = if held.standing == Standing::Waiting {
             "waited for"
         } else {
             "held"
         };
+        if holder.is_unknown() {
+            let _ = write!(line, "; {is_held} by {}", printable(&holder.command));
+            return fit(&line, columns);
+        }
         let _ = write!(
             line,
             "; {is_held} {} by {}",

@@ -1,1 +1,1085 @@
-//! The store in an etcd cluster.
+//! The store in an etcd cluster, in the layout of etcd's own locks: whoever uses `etcdctl lock` stands in the same line.
+//!
+//! `target` reads the URL, `client` speaks HTTP, `api` has etcd's words, `ticket` has keys and values, `watch` wakes a waiter,
+//! `keep` is what the keeper's thread does, `circle` finds waits that would not end, `log` has the history.
+
+mod api;
+mod circle;
+mod client;
+mod keep;
+mod log;
+mod target;
+mod ticket;
+mod watch;
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use self::api::{Kv, Living, Pick};
+use self::client::{Client, Fault};
+use self::keep::Tended;
+use self::target::Target;
+use self::ticket::{Lines, Record, Ticket, id_of, key_of, line_of, own_key};
+use self::watch::{Wanted, Watch};
+use super::keeper::Keeper;
+use super::{Answer, Backlog, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store};
+use crate::clock::Moment;
+use crate::duration::{from_millis, millis};
+use crate::exit::Usage;
+use crate::lock::{Ahead, Ending, Event, Held, Lease, LockName, Mode, Request, Standing, Token};
+use crate::wait::{self, Bell};
+
+/// How long the cluster is given for an answer: longer than it takes to elect a leader.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same for what somebody who waits would rather do without.
+const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// When a waiter looks whose watch has told nothing: it may be with a member that is cut off from the others.
+const SLOW_TICK: Duration = Duration::from_secs(10);
+
+/// Looked at, and changed before it could be taken, so often: others have come in between each time, and so the line moves.
+const TRIES: u32 = 100;
+
+/// Of how many leases it is asked how long they have to go, one by one, when many are shown.
+const ASKED_AFTER: usize = 64;
+
+/// A place behind everybody who has one.
+const END_OF_LINE: i64 = i64::MAX;
+
+pub struct EtcdStore {
+    target: Arc<Target>,
+    client: Client,
+    own: Option<Own>,
+    watch: Watch,
+    /// The revision when it was last asked.
+    seen: Option<i64>,
+}
+
+/// The own request, and then the lease that it became.
+struct Own {
+    id: i64,
+    token: Token,
+    ttl: Duration,
+    /// When the lease was asked for.
+    begun: Moment,
+    requested_at: i64,
+    /// The revision at which its keys were created.
+    place: Option<i64>,
+    /// The keys may be there.
+    is_sent: bool,
+    keeper: Option<Keeper>,
+    /// When an early end may be at last.
+    at_least_until: Option<Moment>,
+    slot: Option<u32>,
+    granted_at: Option<i64>,
+    fence: Option<i64>,
+}
+
+/// The keys of a token's lease.
+struct Found {
+    tickets: Vec<Ticket>,
+    record: Record,
+    /// The lease that keeps them now, what it was granted and what it has to go.
+    lease: i64,
+    granted: Duration,
+    remaining: Duration,
+}
+
+/// The cluster that a URL names.
+///
+/// # Errors
+/// A usage error, a file that cannot be read, or nobody answers as etcd does.
+pub fn open(url: &str, _: Purpose) -> Result<EtcdStore> {
+    let target = Arc::new(Target::of(url, |name| std::env::var_os(name))?);
+    Ok(EtcdStore {
+        client: Client::new(Arc::clone(&target))?,
+        target,
+        own: None,
+        watch: Watch::default(),
+        seen: None,
+    })
+}
+
+impl EtcdStore {
+    fn prefix(&self) -> &str {
+        &self.target.prefix
+    }
+
+    fn line_key(&self, name: &LockName) -> Vec<u8> {
+        line_of(self.prefix(), name)
+    }
+
+    fn keys(&self, names: &[LockName], id: i64) -> Vec<Vec<u8>> {
+        let names = names.iter();
+        names.map(|name| key_of(self.prefix(), name, id)).collect()
+    }
+
+    /// A lease of our own, which nothing hangs on yet.
+    fn begin(&mut self, request: &Request) -> Result<()> {
+        if self.own.is_some() {
+            return Ok(());
+        }
+        let (id, token) = ticket::draw().context("cannot draw a token")?;
+        let begun = Moment::now();
+        // A crash must not free it before its time.
+        let ttl = self
+            .client
+            .grant(id, request.ttl.max(request.at_least), PATIENCE)?;
+        self.own = Some(Own {
+            id,
+            token,
+            ttl,
+            begun,
+            requested_at: log::now(),
+            place: None,
+            is_sent: false,
+            keeper: None,
+            at_least_until: None,
+            slot: None,
+            granted_at: None,
+            fence: None,
+        });
+        Ok(())
+    }
+
+    fn own(&mut self) -> &mut Own {
+        self.own.as_mut().expect("it was begun")
+    }
+
+    fn record(&mut self, request: &Request, keeping: Keeping) -> Record {
+        let own = self.own();
+        let is_run = keeping == Keeping::Supervised;
+        let mut record = Record::of(request, own.token, is_run, own.ttl, own.requested_at);
+        record.granted_at = own.granted_at;
+        record.slot = own.slot;
+        record.fence = own.fence;
+        record
+    }
+
+    fn puts(&self, names: &[LockName], id: i64, record: &Record) -> Vec<serde_json::Value> {
+        let value = record.as_bytes();
+        let keys = self.keys(names, id);
+        keys.iter().map(|key| api::put(key, &value, id)).collect()
+    }
+
+    /// Gives up what was begun. What cannot be told ends by time.
+    fn abandon(&mut self) -> Result<(), Fault> {
+        self.watch.forget();
+        let Some(mut own) = self.own.take() else {
+            return Ok(());
+        };
+        own.keeper = None;
+        self.client.revoke(own.id, SHORT_PATIENCE).map(drop)
+    }
+
+    /// One look, or as many as it takes until nobody has come in between.
+    fn take(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
+        for _ in 0..TRIES {
+            let keeper = self.own.as_ref().and_then(|own| own.keeper.as_ref());
+            if keeper.is_some_and(|keeper| keeper.look() == Look::Gone) {
+                return Ok(self.lost_place(request));
+            }
+            self.begin(request)?;
+            let Some(place) = self.own().place else {
+                match self.enter(request, keeping, waits) {
+                    Ok(Some(answer)) => return Ok(answer),
+                    Ok(None) => continue,
+                    // It was over while nobody answered; the next one is new.
+                    Err(error) if error.downcast_ref().is_some_and(Fault::is_no_lease) => {
+                        self.own = None;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            };
+            let Some((lines, revision)) = self.look_along(request, place)? else {
+                return Ok(self.lost_place(request));
+            };
+            let in_the_way = lines.in_the_way(&request.names, request.mode, place);
+            if in_the_way.is_empty() {
+                match self.enter_from_line(request, keeping, place, &lines, revision)? {
+                    Some(lease) => return Ok(Answer::Granted(lease)),
+                    None => continue,
+                }
+            }
+            return self.stand(request, place, &lines, &in_the_way, revision);
+        }
+        bail!(
+            "cannot take a lock in {}: others come in between again and again",
+            self.location()
+        )
+    }
+
+    fn lost_place(&mut self, request: &Request) -> Answer {
+        let _ = self.abandon();
+        Answer::Unreachable(anyhow!(
+            "lost the place in the line for {}: its lease was over (in {})",
+            crate::output::list(&request.names),
+            self.location()
+        ))
+    }
+
+    /// Takes what is free, or puts the request into the line: in one transaction. None: look again.
+    fn enter(
+        &mut self,
+        request: &Request,
+        keeping: Keeping,
+        waits: bool,
+    ) -> Result<Option<Answer>> {
+        let lines: Vec<_> = request
+            .names
+            .iter()
+            .map(|name| self.line_key(name))
+            .collect();
+        let empty: Vec<_> = lines
+            .iter()
+            .map(|line| api::is_unchanged_since(line, 0))
+            .collect();
+        let id = self.own().id;
+        let waiting = self.record(request, keeping);
+        let granted = self.granted_record(request, keeping, request_slot(request.mode, 0));
+        let success = self.granting(request, id, &granted)?;
+        let first_key = key_of(self.prefix(), &request.names[0], id);
+        let failure = if waits {
+            let mut puts = self.puts(&request.names, id, &waiting);
+            puts.push(api::one(&first_key));
+            puts
+        } else {
+            let all = lines.iter().map(|line| api::range(line, Pick::All, None));
+            all.collect()
+        };
+        self.own().is_sent = true;
+        let outcome = self.client.transact(&empty, &success, &failure, PATIENCE)?;
+        if outcome.succeeded {
+            return self
+                .granted(request, keeping, &granted, outcome.revision)
+                .map(Some);
+        }
+        if waits {
+            let kv = outcome.ranges.first().and_then(|range| range.first());
+            self.own().place = kv.map(|kv| kv.created);
+            return Ok(None);
+        }
+        let mut ranges = outcome.ranges;
+        let mut revision = outcome.revision;
+        for _ in 0..TRIES {
+            let seen = self.lines_of(&request.names, ranges);
+            if let Some(own) = seen.by_id(id) {
+                // The answer to what was sent before was lost.
+                self.own().place = Some(own.place());
+                return Ok(None);
+            }
+            if let Some(slots) = seen.other_slots(&request.names, request.mode, END_OF_LINE) {
+                let _ = self.abandon();
+                return Ok(Some(Answer::OtherSlots(slots)));
+            }
+            let is_free = seen
+                .in_the_way(&request.names, request.mode, END_OF_LINE)
+                .is_empty();
+            if !is_free {
+                let first = seen.first_in_the_way(&request.names, request.mode, END_OF_LINE);
+                let first = first.into_iter().map(|ticket| seen.shown(ticket, None));
+                let first = first.collect();
+                let _ = self.abandon();
+                return Ok(Some(Answer::Busy(first)));
+            }
+            let slot = request_slot(request.mode, seen.free_slot(&request.names));
+            let granted = self.granted_record(request, keeping, slot);
+            let success = self.granting(request, id, &granted)?;
+            let same = lines
+                .iter()
+                .map(|line| api::is_unchanged_since(line, revision));
+            let all = lines.iter().map(|line| api::range(line, Pick::All, None));
+            let (same, all): (Vec<_>, Vec<_>) = (same.collect(), all.collect());
+            let outcome = self.client.transact(&same, &success, &all, PATIENCE)?;
+            if outcome.succeeded {
+                return self
+                    .granted(request, keeping, &granted, outcome.revision)
+                    .map(Some);
+            }
+            (ranges, revision) = (outcome.ranges, outcome.revision);
+        }
+        Ok(None)
+    }
+
+    /// The record of one who enters now, with the revision of its own writing as its fence.
+    fn granted_record(&mut self, request: &Request, keeping: Keeping, slot: Option<u32>) -> Record {
+        let mut record = self.record(request, keeping);
+        record.granted_at = Some(log::now());
+        record.slot = slot;
+        record
+    }
+
+    /// What is put for one who enters now: a bare lease's grant is written down at once, for nobody does it later.
+    fn granting(
+        &self,
+        request: &Request,
+        id: i64,
+        record: &Record,
+    ) -> Result<Vec<serde_json::Value>> {
+        let mut puts = self.puts(&request.names, id, record);
+        if !record.is_run {
+            puts.push(log::put(self.prefix(), &log::of_grant(record), None)?);
+        }
+        Ok(puts)
+    }
+
+    /// It entered at once.
+    fn granted(
+        &mut self,
+        request: &Request,
+        keeping: Keeping,
+        record: &Record,
+        revision: i64,
+    ) -> Result<Answer> {
+        let begun = self.own().begun;
+        self.own().place = Some(revision);
+        let lease = self.lease(request, keeping, record, revision, begun, None)?;
+        Ok(Answer::Granted(lease))
+    }
+
+    /// Notes a grant, and has the lease of a `run` kept.
+    fn lease(
+        &mut self,
+        request: &Request,
+        keeping: Keeping,
+        record: &Record,
+        fence: i64,
+        counted_from: Moment,
+        note: Option<Record>,
+    ) -> Result<Lease> {
+        let now = Moment::now();
+        let (client, prefix) = (self.client.clone(), self.prefix().to_owned());
+        let own = self.own();
+        own.slot = record.slot;
+        own.granted_at = record.granted_at;
+        own.fence = Some(fence);
+        own.at_least_until = (!request.at_least.is_zero()).then(|| now + request.at_least);
+        let lease = Lease {
+            id: own.id,
+            names: request.names.clone(),
+            token: own.token,
+            fence,
+            ttl: own.ttl,
+            slot: record.slot,
+            requested_at: own.requested_at,
+            granted_at: record.granted_at.unwrap_or(own.requested_at),
+            counted_from,
+        };
+        // The one that kept the place in the line.
+        own.keeper = None;
+        if keeping == Keeping::Supervised {
+            let tended = Tended {
+                client,
+                prefix,
+                names: request.names.clone(),
+                id: own.id,
+                ttl: own.ttl,
+                place: own.place,
+                note,
+            };
+            let keeper = Keeper::start(tended, counted_from + own.ttl, own.ttl);
+            own.keeper = Some(match keeper {
+                Ok(keeper) => keeper,
+                Err(error) => {
+                    let _ = self.abandon();
+                    return Err(error);
+                }
+            });
+        }
+        Ok(lease)
+    }
+
+    fn lines_of(&self, names: &[LockName], ranges: Vec<Vec<Kv>>) -> Lines {
+        let mut lines = Lines::default();
+        for (name, kvs) in names.iter().zip(ranges) {
+            let tickets = kvs.into_iter();
+            let tickets = tickets.filter_map(|kv| Ticket::in_line(self.prefix(), name, kv));
+            lines.add(name.clone(), tickets);
+        }
+        lines
+    }
+
+    /// What is before the own request in the line, and the revision at which it is so; none when the request is not there any
+    /// more. Of a line in which everybody is in the way of this one only the first and the nearest are read.
+    fn look_along(&mut self, request: &Request, place: i64) -> Result<Option<(Lines, i64)>> {
+        let id = self.own().id;
+        let picks: &[Pick] = match request.mode {
+            Mode::Exclusive => &[Pick::First, Pick::Last],
+            Mode::Shared | Mode::Slots(_) => &[Pick::All],
+        };
+        // Somebody who came later may have got his slot before us.
+        let before = (!matches!(request.mode, Mode::Slots(_))).then_some(place);
+        for picks in [picks, &[Pick::All]] {
+            let keys = self.keys(&request.names, id);
+            let same: Vec<_> = keys
+                .iter()
+                .map(|key| api::is_created_at(key, place))
+                .collect();
+            let picked = request.names.iter().flat_map(|name| {
+                let line = self.line_key(name);
+                picks
+                    .iter()
+                    .map(move |pick| api::range(&line, *pick, before))
+            });
+            let picked: Vec<_> = picked.collect();
+            let outcome = self.client.transact(&same, &picked, &[], PATIENCE)?;
+            if !outcome.succeeded {
+                return Ok(None);
+            }
+            let count: usize = outcome.ranges.iter().map(Vec::len).sum();
+            let mut lines = Lines::default();
+            let mut known = 0;
+            for (name, ranges) in request.names.iter().zip(outcome.ranges.chunks(picks.len())) {
+                let kvs = ranges.iter().flatten().cloned();
+                let tickets = kvs.filter_map(|kv| Ticket::in_line(self.prefix(), name, kv));
+                let tickets: Vec<_> = tickets.collect();
+                known += tickets.len();
+                lines.add(name.clone(), tickets);
+            }
+            // Behind what belongs to another lock, with a longer name, there may be more.
+            if known == count || matches!(picks, [Pick::All]) {
+                return Ok(Some((lines, outcome.revision)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The way is free: confirms that the place is still ours, with the fence. None: look again.
+    fn enter_from_line(
+        &mut self,
+        request: &Request,
+        keeping: Keeping,
+        place: i64,
+        lines: &Lines,
+        revision: i64,
+    ) -> Result<Option<Lease>> {
+        let id = self.own().id;
+        let slot = request_slot(request.mode, lines.free_slot(&request.names));
+        let mut record = self.granted_record(request, keeping, slot);
+        let is_exclusive = request.mode == Mode::Exclusive;
+        // The read that found nobody before us was the confirmation; of those who share a lock each has to write, that no two
+        // have one fence.
+        let mut fence = revision;
+        if is_exclusive {
+            record.fence = Some(fence);
+        }
+        let mut is_written = false;
+        if !is_exclusive || keeping != Keeping::Supervised {
+            let keys = self.keys(&request.names, id);
+            let mut same: Vec<_> = keys
+                .iter()
+                .map(|key| api::is_created_at(key, place))
+                .collect();
+            if slot.is_some() {
+                let unchanged = |name| api::is_unchanged_since(&self.line_key(name), revision);
+                same.extend(request.names.iter().map(unchanged));
+            }
+            let puts = self.granting(request, id, &record)?;
+            let outcome = self.client.transact(&same, &puts, &[], PATIENCE)?;
+            if !outcome.succeeded {
+                return Ok(None);
+            }
+            is_written = true;
+            if !is_exclusive {
+                fence = outcome.revision;
+            }
+        }
+        // It may have stood in line for long: it has its whole time from here on.
+        let Some((sent, ttl)) = self.client.keep_alive(id, PATIENCE)? else {
+            return Ok(None);
+        };
+        self.own().ttl = ttl;
+        let note = (!is_written).then(|| record.clone());
+        self.watch.forget();
+        let lease = self.lease(request, keeping, &record, fence, sent, note)?;
+        Ok(Some(lease))
+    }
+
+    /// It stands in the line, behind others.
+    fn stand(
+        &mut self,
+        request: &Request,
+        place: i64,
+        lines: &Lines,
+        in_the_way: &[&Ticket],
+        revision: i64,
+    ) -> Result<Answer> {
+        if let Some(slots) = lines.other_slots(&request.names, request.mode, place) {
+            let _ = self.abandon();
+            return Ok(Answer::OtherSlots(slots));
+        }
+        let first = lines.first_in_the_way(&request.names, request.mode, place);
+        let first = first
+            .into_iter()
+            .map(|ticket| lines.shown(ticket, None))
+            .collect();
+        if self.own().keeper.is_none() {
+            if request.enclosing.is_some() {
+                let (all, _) = self.client.all(self.prefix().as_bytes(), PATIENCE)?;
+                let mut lines = Lines::of_all(self.prefix(), all);
+                if let Some(circle) = circle::closed_by(&mut lines, request, place) {
+                    let _ = self.abandon();
+                    return Ok(Answer::Deadlock(circle));
+                }
+            }
+            let tended = Tended {
+                client: self.client.clone(),
+                prefix: self.prefix().to_owned(),
+                names: request.names.clone(),
+                id: self.own().id,
+                ttl: self.own().ttl,
+                // Nobody takes a place in the line away, and to look each second would cost more than to wait.
+                place: None,
+                note: None,
+            };
+            let own = self.own();
+            own.keeper = Some(Keeper::start(tended, own.begun + own.ttl, own.ttl)?);
+        }
+        let nearest = in_the_way.iter().max_by_key(|ticket| ticket.place());
+        let nearest = nearest.expect("somebody is in the way");
+        // One of those who have all of the slots, or the nearest: when it is gone the others are looked at.
+        let is_slots =
+            |ticket: &&&Ticket| ticket.name == nearest.name && ticket.mode() == request.mode;
+        let awaited: Vec<&&Ticket> = if is_slots(&nearest) {
+            in_the_way.iter().filter(is_slots).collect()
+        } else {
+            vec![nearest]
+        };
+        let wanted = Wanted {
+            keys: awaited.iter().map(|ticket| ticket.kv.key.clone()).collect(),
+            line: self.line_key(&nearest.name),
+            after: revision,
+        };
+        let behind = awaited
+            .iter()
+            .map(|ticket| (ticket.id, lines.standing(ticket)));
+        let obstacle = Obstacle {
+            behind: behind.collect(),
+            again: Some(wait::jittered(SLOW_TICK)),
+            ..Obstacle::default()
+        };
+        self.watch.begin(&self.client, wanted);
+        Ok(Answer::Waiting(obstacle, first))
+    }
+
+    /// The lines for these locks, and for others on which it depends who of them holds these.
+    fn read_lines(&self, names: &[LockName], bound: Duration) -> Result<Lines, Fault> {
+        let read = |names: &[LockName]| -> Result<Lines, Fault> {
+            let all = names
+                .iter()
+                .map(|name| api::range(&self.line_key(name), Pick::All, None));
+            let outcome = self
+                .client
+                .transact(&[], &all.collect::<Vec<_>>(), &[], bound)?;
+            Ok(self.lines_of(names, outcome.ranges))
+        };
+        let lines = read(names)?;
+        let undecided = lines
+            .tickets()
+            .into_iter()
+            .filter_map(|ticket| ticket.record.as_ref());
+        let undecided = undecided.filter(|record| record.granted_at.is_none());
+        let others: BTreeSet<LockName> =
+            undecided.flat_map(|record| record.names.clone()).collect();
+        let mut all: BTreeSet<LockName> = names.iter().cloned().collect();
+        if others.is_subset(&all) {
+            return Ok(lines);
+        }
+        all.extend(others);
+        // Once more as of one revision.
+        read(&all.into_iter().collect::<Vec<_>>())
+    }
+
+    fn all_lines(&self) -> Result<Lines, Fault> {
+        let (all, _) = self.client.all(self.prefix().as_bytes(), PATIENCE)?;
+        Ok(Lines::of_all(self.prefix(), all))
+    }
+
+    /// As others are told, with what their leases have to go. One whose lease is over meanwhile is left out.
+    fn shown(&self, lines: &Lines, tickets: &[&Ticket]) -> Result<Vec<Held>, Fault> {
+        let mut held = Vec::new();
+        for (at, ticket) in tickets.iter().enumerate() {
+            let remaining = if at < ASKED_AFTER && ticket.kv.lease != 0 {
+                match self.client.lease(ticket.kv.lease, PATIENCE)? {
+                    Some(lease) => Some(lease.remaining),
+                    None => continue,
+                }
+            } else {
+                None
+            };
+            held.push(lines.shown(ticket, remaining));
+        }
+        Ok(held)
+    }
+
+    /// The keys of a token's lease, if it lives.
+    fn find(&self, token: &Token) -> Result<Option<Found>> {
+        let id = id_of(token);
+        if id <= 0 {
+            return Ok(None);
+        }
+        let mut lease = id;
+        let mut known = self.client.lease(id, PATIENCE)?;
+        if known.as_ref().is_none_or(|lease| lease.keys.is_empty()) {
+            // Another lease may keep its keys by now.
+            let moved = vec![api::one(&moved_key(self.prefix(), id))];
+            let outcome = self.client.transact(&[], &moved, &[], PATIENCE)?;
+            let Some(kv) = outcome.ranges.into_iter().flatten().next() else {
+                return Ok(None);
+            };
+            lease = kv.lease;
+            known = self.client.lease(lease, PATIENCE)?;
+        }
+        let Some(Living {
+            remaining,
+            granted,
+            keys,
+        }) = known
+        else {
+            return Ok(None);
+        };
+        let read: Vec<_> = keys.iter().map(|key| api::one(key)).collect();
+        let outcome = self.client.transact(&[], &read, &[], PATIENCE)?;
+        let kvs = outcome.ranges.into_iter().flatten();
+        let tickets = kvs.filter_map(|kv| Ticket::anywhere(self.prefix(), kv));
+        let mut tickets: Vec<Ticket> = tickets.filter(|ticket| ticket.id == id).collect();
+        tickets.sort_by(|one, other| one.name.cmp(&other.name));
+        let record = tickets.first().and_then(|ticket| ticket.record.clone());
+        let record = record.filter(|record| record.token == *token && !record.is_released);
+        Ok(record.map(|record| Found {
+            tickets,
+            record,
+            lease,
+            granted,
+            remaining,
+        }))
+    }
+
+    /// What was asked for with a token, if that is good.
+    fn with_token(
+        &mut self,
+        token: &Token,
+        names: &[LockName],
+        may_be_of_run: bool,
+        act: impl FnOnce(&mut Self, &Found, &Held) -> Result<bool>,
+    ) -> Result<Shown> {
+        let Some(found) = self.find(token)? else {
+            return Ok(Shown::NotHeld);
+        };
+        let held = found.shown();
+        if !names.is_empty() && names != held.names {
+            // Nobody's lease on what was named, or one's own but not the whole of it.
+            let part = names.iter().all(|name| held.names.contains(name));
+            return Ok(if part {
+                Shown::OnlySome(held.names)
+            } else {
+                Shown::NotHeld
+            });
+        }
+        if found.record.is_run && !may_be_of_run {
+            return Ok(Shown::OfRun(held));
+        }
+        Ok(if act(self, &found, &held)? {
+            Shown::Done(held)
+        } else {
+            Shown::NotHeld
+        })
+    }
+
+    /// Has another lease keep the keys, where nobody has changed them meanwhile. False: they are gone or changed.
+    fn move_keys(&self, found: &Found, record: &Record, ttl: Duration) -> Result<Option<Duration>> {
+        let (id, _) = ticket::draw().context("cannot draw a number")?;
+        let ttl = self.client.grant(id, ttl, PATIENCE)?;
+        let mut record = record.clone();
+        record.fence = found.fence();
+        if !record.is_released {
+            record.ttl = ttl;
+        }
+        let value = record.as_bytes();
+        let same = found
+            .tickets
+            .iter()
+            .map(|ticket| api::is_unchanged(&ticket.kv));
+        let puts = found
+            .tickets
+            .iter()
+            .map(|ticket| api::put(&ticket.kv.key, &value, id));
+        let mut puts: Vec<_> = puts.collect();
+        let first = found.tickets.first().map_or(0, |ticket| ticket.id);
+        puts.push(api::put(&moved_key(self.prefix(), first), b"", id));
+        let outcome = self
+            .client
+            .transact(&same.collect::<Vec<_>>(), &puts, &[], PATIENCE)?;
+        let other = if outcome.succeeded { found.lease } else { id };
+        let _ = self.client.revoke(other, PATIENCE);
+        Ok(outcome.succeeded.then_some(ttl))
+    }
+
+    /// Ends a lease, or has it rest until a moment.
+    fn end(&self, found: &Found, rest: Option<Duration>) -> Result<bool> {
+        let Some(rest) = rest.filter(|rest| !rest.is_zero()) else {
+            return Ok(self.client.revoke(found.lease, PATIENCE)?);
+        };
+        let mut record = found.record.clone();
+        record.is_released = true;
+        Ok(self.move_keys(found, &record, rest)?.is_some())
+    }
+
+    fn write_log(&self, entry: &crate::lock::Entry) {
+        log::write(&self.client, self.prefix(), entry, SHORT_PATIENCE);
+    }
+}
+
+impl Found {
+    fn fence(&self) -> Option<i64> {
+        self.tickets.first().and_then(Ticket::fence)
+    }
+
+    fn shown(&self) -> Held {
+        let lines = Lines::default();
+        let mut held = lines.shown(&self.tickets[0], Some(self.remaining));
+        held.names.sort();
+        held
+    }
+}
+
+/// The key that says, by the lease that keeps it, where the keys of a lease are by now.
+fn moved_key(prefix: &str, id: i64) -> Vec<u8> {
+    own_key(prefix, &format!("moved/{id:x}"))
+}
+
+fn request_slot(mode: Mode, slot: u32) -> Option<u32> {
+    matches!(mode, Mode::Slots(_)).then_some(slot)
+}
+
+impl Store for EtcdStore {
+    fn location(&self) -> String {
+        self.target.location().to_owned()
+    }
+
+    fn address(&self) -> OsString {
+        self.target.url.clone().into()
+    }
+
+    fn vouches(&self) -> bool {
+        false
+    }
+
+    fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
+        let error = match self.take(request, keeping, waits) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let may_be_sent = self.own.as_ref().is_some_and(|own| own.is_sent);
+        if waits && may_be_sent && error.downcast_ref().is_some_and(Fault::is_away) {
+            return Ok(Answer::Unreachable(error));
+        }
+        let _ = self.abandon();
+        Err(error)
+    }
+
+    fn fault_of(&self, _: i32) -> Option<String> {
+        Some(format!(
+            "no descriptor can hold a lock here, where time alone does: {}",
+            self.location()
+        ))
+    }
+
+    fn release_tied(&mut self, _: i32, _: &[LockName]) -> Result<Shown> {
+        Ok(Shown::NotHeld)
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        Ok(self.abandon()?)
+    }
+
+    fn ahead(&mut self, request: &Request) -> Result<Option<Ahead>> {
+        let Some(place) = self.own.as_ref().and_then(|own| own.place) else {
+            return Ok(None);
+        };
+        let lines = self.read_lines(&request.names, SHORT_PATIENCE)?;
+        let first = lines.first_in_the_way(&request.names, request.mode, place);
+        let about = first.first().and_then(|ticket| {
+            let names = ticket.names();
+            request.names.iter().find(|name| names.contains(name))
+        });
+        let place = about.map(|name| {
+            let line = lines.line(name).iter();
+            let waiting = line.filter(|ticket| lines.standing(ticket) == Standing::Waiting);
+            let places: Vec<i64> = waiting.map(Ticket::place).collect();
+            let before = places.iter().filter(|other| **other < place).count();
+            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            (count(before + 1), count(places.len().max(before + 1)))
+        });
+        Ok(Some(Ahead {
+            first: first
+                .into_iter()
+                .map(|ticket| lines.shown(ticket, None))
+                .collect(),
+            place,
+        }))
+    }
+
+    fn has_changed(&mut self) -> Result<bool> {
+        let nothing = own_key(self.prefix(), "nothing");
+        let (revision, _) = self.client.count(&nothing, SHORT_PATIENCE)?;
+        Ok(self.seen.replace(revision) != Some(revision))
+    }
+
+    /// The obstacle says itself when to look again.
+    fn has_missed(&mut self, _: &Request, _: &Obstacle) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn guard_path(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn ring(&mut self, bell: Bell) {
+        self.watch.ring_by(bell);
+    }
+
+    fn tree(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
+        self.with_token(token, names, false, |store, found, _| {
+            let record = &found.record;
+            let until = record
+                .granted_at
+                .map(|at| at.saturating_add(millis(record.at_least)));
+            let rest = until.map(|until| from_millis(until - log::now()).min(record.at_least));
+            let was_held = store.end(found, rest)?;
+            if was_held {
+                let now = log::now();
+                let entry = log::of_ticket(&found.tickets[0], Event::Released, now);
+                if let Some(mut entry) = entry {
+                    entry.ended_at = Some(now);
+                    store.write_log(&entry);
+                }
+            }
+            Ok(was_held)
+        })
+    }
+
+    fn extend(
+        &mut self,
+        token: &Token,
+        names: &[LockName],
+        ttl: Option<Duration>,
+    ) -> Result<Shown> {
+        self.with_token(token, names, true, |store, found, held| {
+            let seconds = |ttl: Duration| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+            let other = ttl.filter(|ttl| seconds(*ttl) != found.granted.as_secs());
+            let Some(ttl) = other else {
+                return Ok(store.client.keep_alive(found.lease, PATIENCE)?.is_some());
+            };
+            if found.record.is_run {
+                return Err(Usage(format!(
+                    "a run renews its lease itself, and {} keeps its time to live in etcd",
+                    crate::output::list(&held.names)
+                ))
+                .into());
+            }
+            let ttl = ttl.max(found.record.at_least);
+            Ok(store.move_keys(found, &found.record, ttl)?.is_some())
+        })
+    }
+
+    fn held_by(&mut self, token: &Token) -> Result<Option<Held>> {
+        Ok(self.find(token)?.map(|found| found.shown()))
+    }
+
+    fn waiting(&mut self) -> Result<HashMap<LockName, usize>> {
+        let lines = self.all_lines()?;
+        let mut waiting = HashMap::new();
+        for ticket in lines.tickets() {
+            if lines.standing(ticket) == Standing::Waiting {
+                for name in ticket.names() {
+                    *waiting.entry(name).or_insert(0) += 1;
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
+    fn held(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
+        let lines = match names {
+            [] => self.all_lines()?,
+            names => self.read_lines(names, PATIENCE)?,
+        };
+        let mut tickets = lines.tickets();
+        tickets
+            .retain(|ticket| lines.standing(ticket) != Standing::Waiting && has_one(ticket, names));
+        Ok(self.shown(&lines, &tickets)?)
+    }
+
+    fn line(&mut self, names: &[LockName]) -> Result<Vec<Held>> {
+        let lines = self.read_lines(names, PATIENCE)?;
+        let mut tickets = lines.tickets();
+        tickets.retain(|ticket| has_one(ticket, names));
+        Ok(self.shown(&lines, &tickets)?)
+    }
+
+    fn revoke(
+        &mut self,
+        names: &[LockName],
+        fence: Option<i64>,
+        at_once: bool,
+        by: &str,
+    ) -> Result<Vec<Held>> {
+        let mut taken: Vec<Held> = Vec::new();
+        // Whoever changes a value meanwhile makes it look once more.
+        for _ in 0..TRIES {
+            let lines = self.read_lines(names, PATIENCE)?;
+            let mut has_changed = false;
+            for ticket in lines.tickets() {
+                let standing = lines.standing(ticket);
+                let is_asked = fence.is_none_or(|fence| ticket.fence() == Some(fence));
+                let is_taken = taken.iter().any(|held| held.id == ticket.id);
+                if standing == Standing::Waiting || !has_one(ticket, names) || !is_asked || is_taken
+                {
+                    continue;
+                }
+                let has_run = ticket.is_run() && standing != Standing::Resting;
+                let ends = at_once || !has_run;
+                let is_done = if ends {
+                    self.take_away(ticket)?
+                } else {
+                    self.tell_to_end(ticket, by)?
+                };
+                if !is_done {
+                    has_changed = true;
+                    continue;
+                }
+                taken.push(lines.shown(ticket, None));
+                let now = log::now();
+                if let Some(mut entry) = log::of_ticket(ticket, Event::Forced, now) {
+                    entry.ended_at = ends.then_some(now);
+                    entry.by = Some(by.to_owned());
+                    self.write_log(&entry);
+                }
+            }
+            if !has_changed {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn look(&mut self, _: &Lease) -> Result<Look> {
+        let keeper = self.own.as_ref().and_then(|own| own.keeper.as_ref());
+        Ok(keeper.map_or(Look::Gone, Keeper::look))
+    }
+
+    fn renew(&mut self, _: &Lease) -> Result<Option<Moment>> {
+        let keeper = self.own.as_ref().and_then(|own| own.keeper.as_ref());
+        keeper.map_or(Ok(None), Keeper::renewed)
+    }
+
+    fn kept_until(&self) -> Option<Moment> {
+        let keeper = self.own.as_ref().and_then(|own| own.keeper.as_ref());
+        keeper.map(Keeper::kept_until)
+    }
+
+    fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool> {
+        let Some(mut own) = self.own.take() else {
+            return Ok(false);
+        };
+        // What it has sent does no harm when it comes after the end.
+        own.keeper = None;
+        let rest = own.at_least_until.map(Moment::remaining);
+        let was_held = match rest.filter(|rest| !rest.is_zero()) {
+            None => self.client.revoke(own.id, PATIENCE)?,
+            Some(rest) => match self.find(&own.token)? {
+                Some(mut found) => {
+                    found.record.fence = Some(lease.fence);
+                    found.record.granted_at = Some(lease.granted_at);
+                    for ticket in &mut found.tickets {
+                        ticket.record = Some(found.record.clone());
+                    }
+                    self.end(&found, Some(rest))?
+                }
+                None => false,
+            },
+        };
+        self.write_log(&log::of_own(request, lease, ending, was_held));
+        Ok(was_held)
+    }
+
+    fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]) {
+        self.write_log(&log::of_refusal(request, asked_at, event, by));
+    }
+
+    fn history(&self, query: &Query) -> Result<History> {
+        let lines = self.all_lines()?;
+        Ok(log::read(
+            &self.client,
+            self.prefix(),
+            query,
+            &lines,
+            PATIENCE,
+        )?)
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn foresee_end(&mut self, _: &Lease) -> bool {
+        false
+    }
+
+    fn tidy(&mut self, _: Backlog) -> bool {
+        false
+    }
+}
+
+impl EtcdStore {
+    /// Ends a lease that is somebody else's, whatever program's. Whoever renews it notices.
+    fn take_away(&self, ticket: &Ticket) -> Result<bool, Fault> {
+        if ticket.kv.lease != 0 {
+            self.client.revoke(ticket.kv.lease, PATIENCE)?;
+            return Ok(true);
+        }
+        let same = vec![api::is_unchanged(&ticket.kv)];
+        let gone = vec![api::delete(&ticket.kv.key)];
+        let outcome = self.client.transact(&same, &gone, &[], PATIENCE)?;
+        Ok(outcome.succeeded)
+    }
+
+    /// Writes into the values of a `run` that it is to end. False when somebody has changed them meanwhile.
+    fn tell_to_end(&self, ticket: &Ticket, by: &str) -> Result<bool, Fault> {
+        let Some(mut record) = ticket.record.clone() else {
+            return Ok(true);
+        };
+        record.fence = ticket.fence();
+        record.revoked_by = Some(by.to_owned());
+        let value = record.as_bytes();
+        let keys = self.keys(&record.names, ticket.id);
+        let mut same = vec![api::is_unchanged(&ticket.kv)];
+        same.extend(
+            keys.iter()
+                .map(|key| api::is_created_at(key, ticket.place())),
+        );
+        let puts: Vec<_> = keys
+            .iter()
+            .map(|key| api::put(key, &value, ticket.kv.lease))
+            .collect();
+        let outcome = self.client.transact(&same, &puts, &[], PATIENCE)?;
+        Ok(outcome.succeeded)
+    }
+}
+
+fn has_one(ticket: &Ticket, names: &[LockName]) -> bool {
+    names.is_empty() || ticket.names().iter().any(|name| names.contains(name))
+}

@@ -1,0 +1,373 @@
+//! Requests and answers in etcd's own words: keys with their revisions, transactions, leases. In its JSON numbers are
+//! strings, bytes are base64, and what is zero or false is left out.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::client::{Client, Fault};
+use crate::clock::Moment;
+
+/// How many keys are read at once of a range that may be long.
+const PAGE: i64 = 1000;
+
+/// A key as it was at the revision of an answer.
+#[derive(Clone, Debug)]
+pub struct Kv {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+    /// The revision at which it was put first: its place among others.
+    pub created: i64,
+    pub modified: i64,
+    /// Zero where none keeps it.
+    pub lease: i64,
+}
+
+/// What came of a transaction.
+pub struct Outcome {
+    pub succeeded: bool,
+    /// That of the whole store, which the transaction raised if it wrote.
+    pub revision: i64,
+    /// For each range that was read, in order.
+    pub ranges: Vec<Vec<Kv>>,
+}
+
+/// Which keys are read.
+#[derive(Clone, Copy)]
+pub enum Pick {
+    All,
+    /// The one that was created first.
+    First,
+    /// The one that was created last.
+    Last,
+}
+
+fn bytes(text: &Value) -> Vec<u8> {
+    let text = text.as_str().unwrap_or_default();
+    STANDARD.decode(text).unwrap_or_default()
+}
+
+fn number(text: &Value) -> i64 {
+    match text {
+        Value::String(text) => text.parse().unwrap_or_default(),
+        other => other.as_i64().unwrap_or_default(),
+    }
+}
+
+fn text(bytes: &[u8]) -> Value {
+    STANDARD.encode(bytes).into()
+}
+
+fn revision(answer: &Value) -> i64 {
+    number(&answer["header"]["revision"])
+}
+
+fn kv(value: &Value) -> Kv {
+    Kv {
+        key: bytes(&value["key"]),
+        value: bytes(&value["value"]),
+        created: number(&value["create_revision"]),
+        modified: number(&value["mod_revision"]),
+        lease: number(&value["lease"]),
+    }
+}
+
+fn kvs(range: &Value) -> Vec<Kv> {
+    let all = range["kvs"].as_array();
+    all.into_iter().flatten().map(kv).collect()
+}
+
+/// The end of the range of all keys that begin with this; the first that comes after them.
+pub fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Of all keys that there are.
+    vec![0]
+}
+
+/// A key as the beginning of a range: the empty one is written as the first that there can be.
+fn beginning(prefix: &[u8]) -> Value {
+    text(if prefix.is_empty() { &[0] } else { prefix })
+}
+
+/// All keys that begin with `prefix`, of those which were created before `before`.
+pub fn range(prefix: &[u8], pick: Pick, before: Option<i64>) -> Value {
+    let mut range = json!({ "key": beginning(prefix), "range_end": text(&end_of(prefix)) });
+    if let Some(before) = before {
+        range["max_create_revision"] = (before - 1).to_string().into();
+    }
+    if let Some(order) = match pick {
+        Pick::All => None,
+        Pick::First => Some("ASCEND"),
+        Pick::Last => Some("DESCEND"),
+    } {
+        range["sort_target"] = "CREATE".into();
+        range["sort_order"] = order.into();
+        range["limit"] = "1".into();
+    }
+    json!({ "request_range": range })
+}
+
+/// One key.
+pub fn one(key: &[u8]) -> Value {
+    json!({ "request_range": { "key": text(key) } })
+}
+
+/// Puts a key that lives as long as a lease does; for ever where that is zero.
+pub fn put(key: &[u8], value: &[u8], lease: i64) -> Value {
+    json!({ "request_put": { "key": text(key), "value": text(value), "lease": lease.to_string() } })
+}
+
+pub fn delete(key: &[u8]) -> Value {
+    json!({ "request_delete_range": { "key": text(key) } })
+}
+
+/// Deletes the keys from one up to another, without that.
+pub fn delete_until(first: &[u8], end: &[u8]) -> Value {
+    json!({ "request_delete_range": { "key": text(first), "range_end": text(end) } })
+}
+
+/// A key was created at this revision; at 0, that there is none.
+pub fn is_created_at(key: &[u8], revision: i64) -> Value {
+    json!({
+        "key": text(key), "target": "CREATE", "result": "EQUAL", "create_revision": revision.to_string()
+    })
+}
+
+/// A key was not changed since it was seen.
+pub fn is_unchanged(kv: &Kv) -> Value {
+    json!({
+        "key": text(&kv.key), "target": "MOD", "result": "EQUAL", "mod_revision": kv.modified.to_string()
+    })
+}
+
+/// No key that begins with this was put after a revision. Of deletions it knows nothing.
+pub fn is_unchanged_since(prefix: &[u8], revision: i64) -> Value {
+    json!({
+        "key": beginning(prefix), "range_end": text(&end_of(prefix)),
+        "target": "MOD", "result": "LESS", "mod_revision": (revision + 1).to_string()
+    })
+}
+
+/// A lease of the cluster's.
+pub struct Living {
+    pub remaining: Duration,
+    pub granted: Duration,
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl Client {
+    pub fn transact(
+        &self,
+        compare: &[Value],
+        success: &[Value],
+        failure: &[Value],
+        bound: Duration,
+    ) -> Result<Outcome, Fault> {
+        let body = json!({ "compare": compare, "success": success, "failure": failure });
+        let answer = self.call("kv/txn", &body, bound)?;
+        let responses = answer["responses"].as_array().into_iter().flatten();
+        let ranges = responses.filter_map(|response| response.get("response_range"));
+        Ok(Outcome {
+            succeeded: answer["succeeded"] == Value::Bool(true),
+            revision: revision(&answer),
+            ranges: ranges.map(kvs).collect(),
+        })
+    }
+
+    /// All keys that begin with `prefix`, as of one revision, which is returned too.
+    pub fn all(&self, prefix: &[u8], bound: Duration) -> Result<(Vec<Kv>, i64), Fault> {
+        self.pages(prefix, None, bound)
+    }
+
+    /// As [`Client::all`], of those which were created after a revision.
+    pub fn all_after(
+        &self,
+        prefix: &[u8],
+        after: i64,
+        bound: Duration,
+    ) -> Result<(Vec<Kv>, i64), Fault> {
+        self.pages(prefix, Some(after), bound)
+    }
+
+    fn pages(
+        &self,
+        prefix: &[u8],
+        after: Option<i64>,
+        bound: Duration,
+    ) -> Result<(Vec<Kv>, i64), Fault> {
+        let mut found: Vec<Kv> = Vec::new();
+        let mut body = json!({
+            "key": beginning(prefix), "range_end": text(&end_of(prefix)), "limit": PAGE.to_string()
+        });
+        if let Some(after) = after {
+            body["min_create_revision"] = (after + 1).to_string().into();
+        }
+        let mut at = None;
+        loop {
+            let answer = self.call("kv/range", &body, bound)?;
+            let at = *at.get_or_insert(revision(&answer));
+            let page = kvs(&answer);
+            let next = page.last().map(|kv| [&kv.key[..], b"\0"].concat());
+            found.extend(page);
+            match next {
+                Some(next) if answer["more"] == Value::Bool(true) => {
+                    body["key"] = text(&next);
+                    body["revision"] = at.to_string().into();
+                }
+                _ => return Ok((found, at)),
+            }
+        }
+    }
+
+    /// The revision of the store, and how many keys begin with `prefix`.
+    pub fn count(&self, prefix: &[u8], bound: Duration) -> Result<(i64, i64), Fault> {
+        let body = json!({
+            "key": beginning(prefix), "range_end": text(&end_of(prefix)), "count_only": true
+        });
+        let answer = self.call("kv/range", &body, bound)?;
+        Ok((revision(&answer), number(&answer["count"])))
+    }
+
+    /// The key that comes after the first `skipped` that begin with `prefix`.
+    pub fn key_after(
+        &self,
+        prefix: &[u8],
+        skipped: i64,
+        bound: Duration,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let body = json!({
+            "key": beginning(prefix), "range_end": text(&end_of(prefix)),
+            "limit": (skipped + 1).to_string(), "keys_only": true
+        });
+        let answer = self.call("kv/range", &body, bound)?;
+        let keys = kvs(&answer);
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        Ok(keys.into_iter().nth(skipped).map(|kv| kv.key))
+    }
+
+    /// Grants a lease of at least this time to live, and returns which time it got. That there is one already is no failure:
+    /// the number is drawn by chance, so that it is ours, of a request whose answer was lost.
+    pub fn grant(&self, id: i64, ttl: Duration, bound: Duration) -> Result<Duration, Fault> {
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let body = json!({ "ID": id.to_string(), "TTL": seconds.to_string() });
+        match self.call("lease/grant", &body, bound) {
+            Ok(answer) => Ok(seconds_of(&answer["TTL"])),
+            Err(fault) if fault.is_lease_taken() => {
+                let known = self.lease(id, bound)?;
+                let over = || Fault::Away("the lease was over before the answer came".into());
+                Ok(known.ok_or_else(over)?.granted)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Counts a lease's time from now, and returns when it will have passed, counted from before this was sent, and how much it
+    /// is; none when there is no such lease.
+    pub fn keep_alive(
+        &self,
+        id: i64,
+        bound: Duration,
+    ) -> Result<Option<(Moment, Duration)>, Fault> {
+        let sent = Moment::now();
+        let answer = self.call("lease/keepalive", &json!({ "ID": id.to_string() }), bound)?;
+        let ttl = seconds_of(&answer["TTL"]);
+        Ok((!ttl.is_zero()).then_some((sent, ttl)))
+    }
+
+    /// Ends a lease, and with it its keys. False when there was none.
+    pub fn revoke(&self, id: i64, bound: Duration) -> Result<bool, Fault> {
+        match self.call("lease/revoke", &json!({ "ID": id.to_string() }), bound) {
+            Ok(_) => Ok(true),
+            Err(fault) if fault.is_no_lease() => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// None when there is no such lease.
+    pub fn lease(&self, id: i64, bound: Duration) -> Result<Option<Living>, Fault> {
+        let body = json!({ "ID": id.to_string(), "keys": true });
+        let answer = match self.call("lease/timetolive", &body, bound) {
+            Ok(answer) => answer,
+            Err(fault) if fault.is_no_lease() => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        if number(&answer["TTL"]) < 0 {
+            return Ok(None);
+        }
+        let keys = answer["keys"].as_array().into_iter().flatten();
+        Ok(Some(Living {
+            remaining: seconds_of(&answer["TTL"]),
+            granted: seconds_of(&answer["grantedTTL"]),
+            keys: keys.map(bytes).collect(),
+        }))
+    }
+}
+
+fn seconds_of(text: &Value) -> Duration {
+    Duration::from_secs(u64::try_from(number(text)).unwrap_or(0))
+}
+
+/// What is asked of a watch: to be told of keys of this range that are deleted after a revision.
+pub fn watch(prefix: &[u8], is_range: bool, after: i64) -> Value {
+    let mut create = json!({
+        "key": text(prefix), "start_revision": (after + 1).to_string(), "filters": ["NOPUT"]
+    });
+    if is_range {
+        create["range_end"] = text(&end_of(prefix));
+    }
+    json!({ "create_request": create })
+}
+
+/// The keys of which an answer of a watch tells that they are deleted; none when the watch is over.
+pub fn deleted(answer: &Value) -> Option<Vec<Vec<u8>>> {
+    let result = &answer["result"];
+    if result["canceled"] == Value::Bool(true) || result.is_null() {
+        return None;
+    }
+    let events = result["events"].as_array().into_iter().flatten();
+    let deletions = events.filter(|event| event["type"] == "DELETE");
+    Some(deletions.map(|event| bytes(&event["kv"]["key"])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_ends_where_its_prefix_does() {
+        assert_eq!(end_of(b"a/"), b"a0");
+        assert_eq!(end_of(b"a\xff\xff"), b"b");
+        assert_eq!(end_of(b"\xff"), [0]);
+        assert_eq!(end_of(b""), [0]);
+    }
+
+    #[test]
+    fn numbers_are_strings_and_what_is_missing_is_zero() {
+        let found = kvs(&json!({ "kvs": [{
+            "key": "YS8xMjM=", "create_revision": "9007199254740993", "lease": "7587872343432"
+        }] }));
+        assert_eq!(found[0].key, b"a/123");
+        assert_eq!(found[0].created, 9_007_199_254_740_993);
+        assert_eq!((found[0].modified, found[0].lease), (0, 7_587_872_343_432));
+        assert!(found[0].value.is_empty());
+    }
+
+    #[test]
+    fn a_watch_that_was_cancelled_is_over() {
+        let created = json!({ "result": { "created": true } });
+        assert_eq!(deleted(&created), Some(Vec::new()));
+        let compacted = json!({ "result": { "canceled": true, "compact_revision": "9" } });
+        assert_eq!(deleted(&compacted), None);
+        assert_eq!(deleted(&json!({ "error": { "message": "x" } })), None);
+        let event = json!({ "result": { "events": [{ "type": "DELETE", "kv": { "key": "YQ==" } }, { "kv": { "key": "Yg==" } }] } });
+        assert_eq!(deleted(&event), Some(vec![b"a".to_vec()]));
+    }
+}
