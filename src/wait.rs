@@ -233,6 +233,12 @@ pub fn interruption() -> Option<Interrupted> {
     signals::pending(TERMINATION).map(Interrupted)
 }
 
+/// How long after a renewal the next one comes: a third of the time to live at most, so that there is time for another where
+/// that one fails, and jittered, so that many who began together do not renew in step.
+pub fn until_renewal(ttl: Duration) -> Duration {
+    jittered(ttl * 2 / 9)
+}
+
 /// A duration between half and one and a half times the given one; just that, where there is no chance to be had.
 pub fn jittered(about: Duration) -> Duration {
     let share = chance::bytes().map_or(0.5, |bytes| {

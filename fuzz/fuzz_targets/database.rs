@@ -51,8 +51,8 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 
 use crate::lock::{Mode, Request, Token};
-use crate::store::sqlite::{self, Durability, Purpose};
-use crate::store::{Keeping, Query, Store};
+use crate::store::sqlite;
+use crate::store::{Durability, Keeping, Purpose, Query, Store};
 
 /// In memory, where there is such a file system: a disk would be all that is measured.
 static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {

@@ -417,7 +417,7 @@ impl<'a> Supervision<'a> {
     }
 
     fn plan_renewal(&mut self) {
-        self.next_renewal = Instant::now() + wait::jittered(self.lease.ttl / 3).max(LEAST_RENEWAL);
+        self.next_renewal = Instant::now() + wait::until_renewal(self.lease.ttl).max(LEAST_RENEWAL);
     }
 
     /// While the kernel vouches for this process the lease lives on, so this is worth a word and no more, and

@@ -108,7 +108,7 @@ impl Keeper {
 
 fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, stopped: &Receiver<()>) {
     let first = Instant::now();
-    let (mut next_renewal, mut next_look) = (first + wait::jittered(ttl / 3), first + LOOK);
+    let (mut next_renewal, mut next_look) = (first + wait::until_renewal(ttl), first + LOOK);
     loop {
         let pause = next_renewal
             .min(next_look)
@@ -121,7 +121,7 @@ fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, stopped: &Rece
         let tended = if now >= next_renewal {
             tend.renew().map(|until| match until {
                 Some(until) => {
-                    next_renewal = Instant::now() + wait::jittered(ttl / 3);
+                    next_renewal = Instant::now() + wait::until_renewal(ttl);
                     lock(known).until = until;
                     None
                 }

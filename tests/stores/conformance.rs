@@ -408,7 +408,7 @@ fn a_command_that_cannot_be_started_gives_the_lock_back(sandbox: &Sandbox) {
 }
 
 fn a_job_runs_longer_than_its_time_to_live(sandbox: &Sandbox) {
-    let words = ["run", "--ttl", "4s", "A"];
+    let words = ["run", "--ttl", "6s", "A"];
     let holder = sandbox.tenure().args(words).hold();
     let words = ["run", "-q", "-w", "9s", "A", "--", "true"];
     sandbox.tenure().args(words).run().exits(75);
