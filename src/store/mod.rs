@@ -183,6 +183,8 @@ pub struct History {
     pub last: i64,
 }
 
+/// What is written out here is so for a store at a server: no descriptor and no file is at hand to prove anything by, the slow tick of
+/// an [`Obstacle`] is its own, and there is nothing to tidy.
 pub trait Store {
     /// For messages: where the locks are kept, with no secret in it.
     fn location(&self) -> String;
@@ -192,7 +194,9 @@ pub trait Store {
 
     /// Whether the kernel vouches for leases held by [`Keeping::Supervised`], whatever any clock says; if not, they end by
     /// time, wherever their holder is by then.
-    fn vouches(&self) -> bool;
+    fn vouches(&self) -> bool {
+        false
+    }
 
     /// Takes all of the names; or, if the request `waits`, puts it into the line. Called again, it looks along the
     /// line from the place that the request has there.
@@ -202,13 +206,20 @@ pub trait Store {
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer>;
 
     /// What is wrong with a descriptor of the caller's by which a lease is to be tied; none if nothing is.
-    fn fault_of(&self, number: i32) -> Option<String>;
+    fn fault_of(&self, _number: i32) -> Option<String> {
+        let location = self.location();
+        Some(format!(
+            "no descriptor can hold a lock here, where time alone does: {location}"
+        ))
+    }
 
     /// Ends the leases that are tied to a descriptor: all of them, or those of these names.
     ///
     /// # Errors
     /// The store cannot be used.
-    fn release_tied(&mut self, number: i32, names: &[LockName]) -> Result<Shown>;
+    fn release_tied(&mut self, _number: i32, _names: &[LockName]) -> Result<Shown> {
+        Ok(Shown::NotHeld)
+    }
 
     /// Leaves the line.
     ///
@@ -234,17 +245,23 @@ pub trait Store {
     ///
     /// # Errors
     /// It could not be told.
-    fn has_missed(&mut self, request: &Request, obstacle: &Obstacle) -> Result<bool>;
+    fn has_missed(&mut self, _request: &Request, _obstacle: &Obstacle) -> Result<bool> {
+        Ok(false)
+    }
 
     /// The file of whose bytes an [`Obstacle`] speaks; none where it speaks of no bytes.
-    fn guard_path(&self) -> Option<PathBuf>;
+    fn guard_path(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// From now on rings the bell when what the own request in the line waits for may have changed in a way that no byte
     /// tells: since the last answer, which may have been before this call.
     fn ring(&mut self, bell: Bell);
 
     /// The descriptor that a supervised lease's job must inherit.
-    fn tree(&self) -> Option<BorrowedFd<'_>>;
+    fn tree(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Ends the lease of a token. With no names, whatever its locks are.
     ///
@@ -312,7 +329,9 @@ pub trait Store {
 
     /// Until when a supervised lease of the own is kept at the least, by a store that renews it by itself; none where
     /// [`Store::renew`] does. Never waits.
-    fn kept_until(&self) -> Option<Moment>;
+    fn kept_until(&self) -> Option<Moment> {
+        None
+    }
 
     /// Ends a supervised lease, both in the store and with the kernel, and writes down how. False when it was gone
     /// already.
@@ -337,13 +356,19 @@ pub trait Store {
     ///
     /// # Errors
     /// It is not, or cannot be used any more.
-    fn refresh(&mut self) -> Result<()>;
+    fn refresh(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Gets ready for [`Store::give_back`], ahead of the moment at which others wait for it. True when somebody does
     /// already.
-    fn foresee_end(&mut self, lease: &Lease) -> bool;
+    fn foresee_end(&mut self, _lease: &Lease) -> bool {
+        false
+    }
 
     /// Housekeeping, for a moment at which nobody waits. Its failure does no harm and is not told. True when the
     /// next write will be slower for it, which had better come now too.
-    fn tidy(&mut self, backlog: Backlog) -> bool;
+    fn tidy(&mut self, _backlog: Backlog) -> bool {
+        false
+    }
 }

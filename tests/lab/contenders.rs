@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::bench::{BARE, Bench, Fault, LOCKS, MEASURED, MEMBER, POOL, SLOTS, lock, now};
 use crate::chance::Chance;
-use crate::support::{Call, Outcome};
+use crate::support::{Call, Outcome, ms, until};
 
 /// Long enough for the line, in the longest of all runs; whoever waits longer was forgotten.
 const PATIENT: &str = "90s";
@@ -299,19 +299,20 @@ fn extend(bench: &Bench, id: u64, token: &str, since: i64) -> Result<Option<i64>
     }
 }
 
-/// Extends or releases. A full disk is no reason to keep a lock for ever: it is tried again, as a person would.
+/// Extends or releases. A full disk is no reason to keep a lock for ever: it is tried again until there is room, as a person would.
 fn with_token(bench: &Bench, id: u64, verb: &str, token: &str) -> Outcome {
-    loop {
+    let mut last = None;
+    until(ms(90_000), "there is room to extend or release", || {
         let from = now();
         let call = bench.sandbox.tenure().args([verb, "-q", "--token", token]);
         let outcome = call.run();
         let was_full = bench.has_seen(&[Fault::FillDisk], from, now() + 1_000_000_000);
         bench.note(id, &format!("{verb} {:?}", outcome.code));
-        if outcome.code != Some(69) || !was_full {
-            return outcome;
-        }
-        std::thread::sleep(crate::support::ms(50));
-    }
+        let is_answered = outcome.code != Some(69) || !was_full;
+        last = Some(outcome);
+        is_answered
+    });
+    last.expect("it was tried")
 }
 
 fn unexpected(bench: &Bench, id: u64, fence: &Value, outcome: &Outcome) -> String {

@@ -8,14 +8,12 @@ use serde_json::{Value, json};
 use super::api;
 use super::client::{Client, Fault};
 use super::ticket::{
-    Lines, Record, Ticket, holder_of, mode_of, mode_word, names_of, own_key, put_holder, slot_of,
-    slots_of,
+    Lines, Record, Ticket, holder_of, mode_of, names_of, own_key, put_holder, slot_of,
 };
 use crate::chance;
 use crate::duration::millis;
-use crate::holder;
-use crate::lock::{Ending, Entry, Event, Held, Lease, LockName, Request, Standing};
-use crate::store::{History, Query};
+use crate::lock::{Entry, Event, LockName, Standing};
+use crate::store::{History, Query, record};
 
 /// How many entries are kept: they are in the memory and the snapshots of every member.
 const MOST: i64 = 1000;
@@ -110,62 +108,14 @@ pub fn of_ticket(ticket: &Ticket, event: Event, now: i64) -> Option<Entry> {
     })
 }
 
-/// Of a lease of this process's own, as it ended.
-pub fn of_own(request: &Request, lease: &Lease, ending: &Ending, was_held: bool) -> Entry {
-    // Somebody may have taken it away in the second before a look would have noticed.
-    let (event, reason) = if was_held || ending.event == Event::Lost {
-        (ending.event, ending.reason)
-    } else {
-        (Event::Lost, Some("gone"))
-    };
-    let now = now();
-    Entry {
-        at: now,
-        event,
-        names: lease.names.clone(),
-        mode: request.mode,
-        slot: lease.slot,
-        fence: Some(lease.fence),
-        requested_at: lease.requested_at,
-        granted_at: Some(lease.granted_at),
-        ended_at: Some(now),
-        status: ending.status,
-        signal: ending.signal,
-        reason: reason.map(str::to_owned),
-        by: ending.by.clone(),
-        holder: request.holder.clone(),
-    }
-}
-
-/// Of a request that was refused because of others, of whom one is named.
-pub fn of_refusal(request: &Request, asked_at: SystemTime, event: Event, by: &[Held]) -> Entry {
-    let asked_at = asked_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = now();
-    Entry {
-        at: now,
-        event,
-        names: request.names.clone(),
-        mode: request.mode,
-        slot: None,
-        fence: None,
-        requested_at: millis(asked_at),
-        granted_at: None,
-        ended_at: Some(now),
-        status: None,
-        signal: None,
-        reason: None,
-        by: by.first().map(|held| holder::show(&held.holder)),
-        holder: request.holder.clone(),
-    }
-}
-
 fn as_bytes(entry: &Entry, fence: Option<i64>) -> Vec<u8> {
+    let (mode, slots) = record::words_of(entry.mode);
     let mut value = json!({
         "at": entry.at,
         "event": entry.event.word(),
         "names": entry.names.iter().map(LockName::as_str).collect::<Vec<_>>(),
-        "mode": mode_word(entry.mode),
-        "slots": slots_of(entry.mode),
+        "mode": mode,
+        "slots": slots,
         "slot": entry.slot,
         "fence": fence,
         "requested_at": entry.requested_at,

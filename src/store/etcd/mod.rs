@@ -14,8 +14,6 @@ mod watch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -28,7 +26,7 @@ use self::target::Target;
 use self::ticket::{Lines, Record, Ticket, id_of, key_of, line_of, own_key};
 use self::watch::{Wanted, Watch};
 use super::keeper::Keeper;
-use super::{Answer, Backlog, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store};
+use super::{Answer, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record};
 use crate::clock::Moment;
 use crate::duration::{from_millis, millis};
 use crate::exit::Usage;
@@ -769,10 +767,6 @@ impl Store for EtcdStore {
         self.target.url.clone().into()
     }
 
-    fn vouches(&self) -> bool {
-        false
-    }
-
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
         let error = match self.take(request, keeping, waits) {
             Ok(answer) => return Ok(answer),
@@ -784,17 +778,6 @@ impl Store for EtcdStore {
         }
         let _ = self.abandon();
         Err(error)
-    }
-
-    fn fault_of(&self, _: i32) -> Option<String> {
-        Some(format!(
-            "no descriptor can hold a lock here, where time alone does: {}",
-            self.location()
-        ))
-    }
-
-    fn release_tied(&mut self, _: i32, _: &[LockName]) -> Result<Shown> {
-        Ok(Shown::NotHeld)
     }
 
     fn leave(&mut self) -> Result<()> {
@@ -834,21 +817,8 @@ impl Store for EtcdStore {
         Ok(self.seen.replace(revision) != Some(revision))
     }
 
-    /// The obstacle says itself when to look again.
-    fn has_missed(&mut self, _: &Request, _: &Obstacle) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn guard_path(&self) -> Option<PathBuf> {
-        None
-    }
-
     fn ring(&mut self, bell: Bell) {
         self.watch.ring_by(bell);
-    }
-
-    fn tree(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
@@ -1012,12 +982,25 @@ impl Store for EtcdStore {
                 None => false,
             },
         };
-        self.write_log(&log::of_own(request, lease, ending, was_held));
+        self.write_log(&record::of_own(
+            request,
+            lease,
+            ending,
+            log::now(),
+            was_held,
+            None,
+        ));
         Ok(was_held)
     }
 
     fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]) {
-        self.write_log(&log::of_refusal(request, asked_at, event, by));
+        self.write_log(&record::of_refusal(
+            request,
+            asked_at,
+            event,
+            by,
+            log::now(),
+        ));
     }
 
     fn history(&self, query: &Query) -> Result<History> {
@@ -1029,18 +1012,6 @@ impl Store for EtcdStore {
             &lines,
             PATIENCE,
         )?)
-    }
-
-    fn refresh(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn foresee_end(&mut self, _: &Lease) -> bool {
-        false
-    }
-
-    fn tidy(&mut self, _: Backlog) -> bool {
-        false
     }
 }
 

@@ -11,6 +11,7 @@ use super::api::Kv;
 use crate::duration::{from_millis, millis};
 use crate::line::{self, Relation, Way};
 use crate::lock::{Held, Holder, LockName, Mode, Request, Standing, Token};
+use crate::store::record::words_of;
 
 /// Of the value's layout.
 const VERSION: i64 = 1;
@@ -92,12 +93,13 @@ impl Record {
     }
 
     pub fn as_bytes(&self) -> Vec<u8> {
+        let (mode, slots) = words_of(self.mode);
         let mut value = json!({
             "tenure": VERSION,
             "token": self.token.to_string(),
             "names": self.names.iter().map(LockName::as_str).collect::<Vec<_>>(),
-            "mode": mode_word(self.mode),
-            "slots": slots_of(self.mode),
+            "mode": mode,
+            "slots": slots,
             "run": self.is_run,
             "ttl_ms": millis(self.ttl),
             "at_least_ms": millis(self.at_least),
@@ -137,21 +139,6 @@ impl Record {
             is_released: value["released"].as_bool()?,
             holder: holder_of(&value)?,
         })
-    }
-}
-
-pub fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Slots(_) => "slots",
-    }
-}
-
-pub fn slots_of(mode: Mode) -> Option<u32> {
-    match mode {
-        Mode::Slots(slots) => Some(slots),
-        Mode::Exclusive | Mode::Shared => None,
     }
 }
 

@@ -15,8 +15,6 @@ mod tls;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -27,9 +25,7 @@ use self::link::{Bound, Link, Tx};
 use self::target::Target;
 use self::ticket::{Found, Living, Ticket, WAITER_TTL};
 use super::keeper::{Keeper, Tend};
-use super::{
-    Answer, Backlog, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record,
-};
+use super::{Answer, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record};
 use crate::clock::Moment;
 use crate::duration::{from_millis, millis};
 use crate::exit::Usage;
@@ -408,10 +404,6 @@ impl Store for PostgresStore {
         self.url.clone().into()
     }
 
-    fn vouches(&self) -> bool {
-        false
-    }
-
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
         if !self.link.has_heard()
             && let Some(answer) = self.glance()
@@ -449,18 +441,6 @@ impl Store for PostgresStore {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// A file of the database's alone can be locked by a descriptor.
-    fn fault_of(&self, _: i32) -> Option<String> {
-        Some(format!(
-            "no descriptor can hold a lock here, where time alone does: {}",
-            self.location()
-        ))
-    }
-
-    fn release_tied(&mut self, _: i32, _: &[LockName]) -> Result<Shown> {
-        Ok(Shown::NotHeld)
     }
 
     fn leave(&mut self) -> Result<()> {
@@ -503,21 +483,8 @@ impl Store for PostgresStore {
         Ok(true)
     }
 
-    /// The slow tick looks at everything again.
-    fn has_missed(&mut self, _: &Request, _: &Obstacle) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn guard_path(&self) -> Option<PathBuf> {
-        None
-    }
-
     fn ring(&mut self, bell: Bell) {
         self.link.ring(bell);
-    }
-
-    fn tree(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
@@ -658,18 +625,5 @@ impl Store for PostgresStore {
     fn history(&self, query: &Query) -> Result<History> {
         self.link
             .read(Bound::of(PATIENCE), |tx| history::read(tx, query))
-    }
-
-    fn refresh(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn foresee_end(&mut self, _: &Lease) -> bool {
-        false
-    }
-
-    /// What is to be tidied is when something is written down.
-    fn tidy(&mut self, _: Backlog) -> bool {
-        false
     }
 }

@@ -42,12 +42,17 @@ impl Connector {
     pub fn new(tls: &Tls) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
         let signer = |key| provider.key_provider.load_private_key(key);
+        let lenient = |authorities| {
+            let provider = Arc::clone(&provider);
+            Arc::new(Lenient {
+                provider,
+                authorities,
+            })
+        };
         let verifier: Arc<dyn ServerCertVerifier> = match tls.encryption {
-            Encryption::None | Encryption::Preferred | Encryption::Required => {
-                Arc::new(Anybody(Arc::clone(&provider)))
-            }
+            Encryption::None | Encryption::Preferred | Encryption::Required => lenient(None),
             Encryption::NamedServer => of_authorities(tls, &provider)?,
-            Encryption::KnownServer => Arc::new(AnyName(of_authorities(tls, &provider)?)),
+            Encryption::KnownServer => lenient(Some(of_authorities(tls, &provider)?)),
         };
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -103,52 +108,15 @@ fn system_roots() -> Option<PathBuf> {
     said.into_iter().chain(usual).find(|path| path.exists())
 }
 
-/// Whoever the server is: against those who listen, and not those who stand in between.
+/// Less strict than usual. Without `authorities` the server may be whoever it is: that is against those who listen, and not
+/// those who stand in between. With them it is one whom they know, by whatever name.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct Lenient {
+    provider: Arc<CryptoProvider>,
+    authorities: Option<Arc<WebPkiServerVerifier>>,
 }
 
-/// One whom the authorities know, by whatever name.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyName {
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -157,11 +125,11 @@ impl ServerCertVerifier for AnyName {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
         // The name is looked at last.
-        match self
-            .0
-            .verify_server_cert(certificate, between, name, ocsp, now)
-        {
+        match authorities.verify_server_cert(certificate, between, name, ocsp, now) {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
@@ -175,7 +143,8 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signed)
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
     }
 
     fn verify_tls13_signature(
@@ -184,11 +153,13 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signed)
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        let known = &self.provider.signature_verification_algorithms;
+        known.supported_schemes()
     }
 }
 

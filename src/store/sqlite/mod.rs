@@ -1048,10 +1048,6 @@ impl Store for SqliteStore {
         })
     }
 
-    fn kept_until(&self) -> Option<Moment> {
-        None
-    }
-
     fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool> {
         let ended = self.write(PATIENCE, |transaction, rules| {
             ticket::end_own(transaction, rules, request, lease, ending)

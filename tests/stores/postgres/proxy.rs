@@ -3,10 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
 
 pub struct Proxy {
     pub port: u16,
@@ -15,7 +14,8 @@ pub struct Proxy {
 
 #[derive(Default)]
 struct State {
-    is_cut: AtomicBool,
+    is_cut: Mutex<bool>,
+    mended: Condvar,
     cuts_in_change: AtomicBool,
     /// So many commits are still to be done and not answered.
     unanswered: AtomicUsize,
@@ -68,11 +68,11 @@ impl Proxy {
     }
 
     pub fn cut(&self) {
-        self.state.is_cut.store(true, Ordering::Relaxed);
+        self.state.set_cut(true);
     }
 
     pub fn mend(&self) {
-        self.state.is_cut.store(false, Ordering::Relaxed);
+        self.state.set_cut(false);
     }
 }
 
@@ -111,7 +111,7 @@ fn pass(
             if to.write_all(bytes).is_err() {
                 break;
             }
-            state.is_cut.store(true, Ordering::Relaxed);
+            state.set_cut(true);
             continue;
         }
         // What is on its way arrives late, as it does in a network.
@@ -126,9 +126,14 @@ fn pass(
 }
 
 impl State {
+    fn set_cut(&self, is_cut: bool) {
+        *self.is_cut.lock().expect("nobody panics") = is_cut;
+        self.mended.notify_all();
+    }
+
     fn wait_while_cut(&self) {
-        while self.is_cut.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(10));
-        }
+        let is_cut = self.is_cut.lock().expect("nobody panics");
+        let mended = self.mended.wait_while(is_cut, |is_cut| *is_cut);
+        drop(mended.expect("nobody panics"));
     }
 }
