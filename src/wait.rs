@@ -1,4 +1,4 @@
-//! The only place that sleeps.
+//! The only place where the main thread sleeps; a thread that tends a lease at a server waits for its own work there.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1462,3 +1462,29 @@ fn a_hole_in_the_file_is_not_taken_for_a_lock_that_is_free() {
     attempt(&sandbox).is_store_error("cannot *");
     assert_did_not_run(&sandbox);
 }
+
+#[test]
+fn a_url_names_a_server_and_a_store_that_there_is_not_is_64() {
+    let sandbox = Sandbox::new();
+    for (db, why) in [
+        ("mysql://ann:secret@h/d", "mysql:// is no store*"),
+        ("https://h/d", "https:// is no store*"),
+        #[cfg(not(feature = "etcd"))]
+        ("etcd://h/p", "*built without the feature etcd*"),
+        #[cfg(not(feature = "postgres"))]
+        (
+            "postgres://ann:secret@h/d",
+            "*built without the feature postgres*",
+        ),
+    ] {
+        let call = sandbox.tenure().db(db);
+        let outcome = call.args(["run", "A", "--", "touch", "ran"]).run();
+        outcome.is_usage_error(why);
+        assert!(!outcome.stderr.contains("secret"), "{outcome:#?}");
+    }
+    assert_did_not_run(&sandbox);
+    // A file may have such a name.
+    fs::create_dir_all(sandbox.path("etcd:/h")).expect("a fresh directory");
+    let call = sandbox.tenure().db("./etcd://h/l.db");
+    call.args(["run", "A", "--", "true"]).run().exits(0);
+}
