@@ -18,6 +18,7 @@ mod leases;
 mod line;
 mod log;
 mod manual;
+mod mistakes;
 mod modes;
 mod names;
 mod pid1;
