@@ -105,7 +105,7 @@ pub enum Verb {
     /// Without names, a table of all locks that are held or waited for; with names, all that is known of those, held or free,
     /// and the line of those who wait for each.
     #[command(
-        override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN>"
+        override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN> [NAME]..."
     )]
     Status(Status),
     /// Show what happened
@@ -242,6 +242,8 @@ pub struct Release {
     /// A `tenure run` is told to stop its command, and this command returns when the locks are free: even a
     /// forced release makes no two holders on one machine. What `acquire` took is free at once. The other locks
     /// of the same lease go with those that are named.
+    ///
+    /// Exits with 76 when nobody holds one of them; the others are taken all the same.
     #[arg(long)]
     pub force: bool,
 
@@ -261,7 +263,7 @@ pub struct Release {
     #[arg(long, value_name = "FENCE", requires = "force", allow_negative_numbers = true, value_parser = number(1, i64::MAX))]
     pub if_fence: Option<i64>,
 
-    /// Print one JSON object
+    /// Print one JSON object a lease, each on a line
     #[arg(long)]
     pub json: bool,
 }
