@@ -58,7 +58,7 @@ fn a_holder_of_whom_a_database_in_its_place_knows_nothing_is_waited_for() {
             outcome.exits(69).prints_nothing();
             outcome.says(if way.starts_with("cat") {
                 // It is in no WAL mode, in which the holder's connection is not in the way of a writer.
-                "cannot write *: it is locked, *"
+                "cannot * locked*"
             } else {
                 "cannot use * while processes hold locks of it, and they have not ended"
             });
