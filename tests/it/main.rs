@@ -24,6 +24,7 @@ mod names;
 mod pid1;
 mod pty;
 mod readme;
+mod restore;
 mod run;
 mod signals;
 mod status;
