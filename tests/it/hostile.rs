@@ -201,7 +201,11 @@ fn a_strangers_link_to_a_directory_is_not_followed_either() {
 
 #[test]
 fn a_strangers_files_in_a_directory_for_all_are_not_filled_and_give_no_database_their_mode() {
-    for (name, mode) in [("l.db-guard", 0o666), ("l.db-guard", 0o644), ("l.db", 0o666)] {
+    for (name, mode) in [
+        ("l.db-guard", 0o666),
+        ("l.db-guard", 0o644),
+        ("l.db", 0o666),
+    ] {
         for directory in [0o1777, 0o777] {
             let sandbox = Sandbox::new();
             fs::set_permissions(sandbox.dir(), Permissions::from_mode(directory)).expect("ours");
