@@ -37,30 +37,34 @@ pub struct Note {
     pub number: i64,
     /// The database: its inode, and the nanosecond of its making, where that can be told.
     pub database: (u64, u64),
-    /// The inode of its write-ahead log; 0 where it had none.
-    pub log: u64,
+    /// The same of its write-ahead log; zeros where it had none.
+    pub log: (u64, u64),
 }
 
-/// Four numbers of at most this many digits, each with what parts it from the next: one write of always the same length.
+/// Five numbers of at most this many digits, each with what parts it from the next: one write of always the same length.
 const DIGITS: usize = 20;
-const NOTE_BYTES: usize = 4 * (DIGITS + 1);
+const NOTE_BYTES: usize = 5 * (DIGITS + 1);
 
 impl Note {
     fn to_line(self) -> String {
         let Self {
             number,
-            database: (inode, made),
+            database,
             log,
         } = self;
-        format!("{number:0DIGITS$} {inode:0DIGITS$} {made:0DIGITS$} {log:0DIGITS$}\n")
+        let rest =
+            [database.0, database.1, log.0, log.1].map(|number| format!(" {number:0DIGITS$}"));
+        format!("{number:0DIGITS$}{}\n", rest.concat())
     }
 
     fn from_line(line: &str) -> Option<Self> {
         let mut fields = line.strip_suffix('\n')?.split(' ');
+        let number = fields.next()?.parse().ok().filter(|number| *number >= 0)?;
+        let mut next = || fields.next()?.parse().ok();
         let note = Self {
-            number: fields.next()?.parse().ok().filter(|number| *number >= 0)?,
-            database: (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?),
-            log: fields.next()?.parse().ok()?,
+            number,
+            database: (next()?, next()?),
+            log: (next()?, next()?),
         };
         fields.next().is_none().then_some(note)
     }
@@ -585,7 +589,7 @@ mod tests {
             let note = Note {
                 number,
                 database: (u64::MAX, 17),
-                log: 0,
+                log: (0, 1),
             };
             guard.write_note(note, false).unwrap();
             assert_eq!(guard.note().unwrap(), Some(note));

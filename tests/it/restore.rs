@@ -225,3 +225,19 @@ fn a_guard_file_that_was_emptied_is_filled_again() {
     assert!(guard_text(&sandbox).starts_with(&format!("{fence:020} ")));
     holder.end().exits(0).took(..ms(20_000));
 }
+
+/// A new file gets the inode of one that was deleted, more often than not.
+#[test]
+fn a_backup_that_came_with_its_log_has_all_that_is_in_there() {
+    let sandbox = Sandbox::new();
+    sandbox.fence("A");
+    for number in 0..5 {
+        let token = sandbox.acquire([format!("B{number}")]);
+        let script = "mkdir copy && cp l.db l.db-wal copy && rm l.db l.db-wal l.db-shm && cp copy/l.db-wal copy/l.db . && rm -r copy";
+        sandbox.sh(script).run().exits(0);
+        let call = sandbox.tenure().args(["status", "--token", &token]);
+        call.run().exits(0);
+        sandbox.fence("A");
+        assert!(sandbox.is_busy(&format!("B{number}")));
+    }
+}

@@ -86,9 +86,9 @@ const NETWORK: [(u64, &str); 20] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     database: (u64, u64),
-    /// The nanosecond of its making, where the file system knows: inodes are given to the next who makes a file.
-    made: u64,
     side: Option<[(u64, u64); 2]>,
+    /// When the database and its log were made, for inodes are given to the next who makes a file.
+    made: (u64, u64),
 }
 
 /// What stands at the database's path.
@@ -354,11 +354,12 @@ pub fn identity(path: &Path) -> Result<Option<Identity>> {
     }
     Ok(Some(Identity {
         database: device_and_inode(&file),
-        made: making_of(&file),
         side: None,
+        made: (making_of(&file), 0),
     }))
 }
 
+/// In nanoseconds since 1970; 0 where the file system does not know.
 fn making_of(file: &Statx) -> u64 {
     let made = file.stx_btime;
     let second = u64::try_from(made.tv_sec).unwrap_or(0);
@@ -409,8 +410,8 @@ impl Identity {
     pub fn note(&self) -> Note {
         Note {
             number: 0,
-            database: (self.database.1, self.made),
-            log: self.side.map_or(0, |[(_, log), _]| log),
+            database: (self.database.1, self.made.0),
+            log: self.side.map_or((0, 0), |[(_, log), _]| (log, self.made.1)),
         }
     }
 
@@ -419,17 +420,19 @@ impl Identity {
     /// # Errors
     /// They cannot be found.
     pub fn with_side_files(self, path: &Path) -> io::Result<Self> {
-        let about = |ending| at(&beside(path, ending)).map(|file| device_and_inode(&file));
-        let side = [about(SIDE_FILES[0])?, about(SIDE_FILES[1])?];
+        let [log, index] = SIDE_FILES.map(|ending| at(&beside(path, ending)));
+        let (log, index) = (log?, index?);
         Ok(Self {
-            side: Some(side),
+            side: Some([device_and_inode(&log), device_and_inode(&index)]),
+            made: (self.made.0, making_of(&log)),
             ..self
         })
     }
 }
 
 fn at(path: &Path) -> rustix::io::Result<Statx> {
-    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO)
+    let what = StatxFlags::INO | StatxFlags::BTIME;
+    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, what)
 }
 
 /// Whether the path still leads to this file, and its side files are those that it was opened with.
@@ -472,7 +475,9 @@ fn loss(path: &Path, guard: &Guard) -> Result<Option<Loss>> {
     };
     if note.is_some_and(|note| {
         let log = at(&beside(path, SIDE_FILES[0]));
-        note.database != identity.note().database && log.is_ok_and(|log| log.stx_ino == note.log)
+        // The same by its making: what came along with the database is its own, whatever inode it got.
+        let is_same = |log: Statx| (log.stx_ino, making_of(&log)) == note.log && note.log.1 != 0;
+        note.database != identity.note().database && log.is_ok_and(is_same)
     }) {
         return Ok(Some(Loss::Place));
     }
