@@ -69,9 +69,11 @@ fn a_holder_of_whom_a_database_in_its_place_knows_nothing_is_waited_for() {
 
 #[test]
 fn a_newcomer_enters_a_database_that_was_put_in_place_when_the_old_holders_are_gone() {
-    for_each(WAYS, |way| {
+    // What is written over the same file is mixed with what the holder has still to write, and may be no database.
+    let ways = WAYS.into_iter().filter(|way| !way.starts_with("cat"));
+    for_each(ways, |way| {
         let sandbox = Sandbox::new();
-        let script = "trap 'sleep 0.3; echo out $TENURE_FENCE >>log; exit 0' TERM; echo ready; while [ ! -e end ]; do sleep 0.02; done; echo out $TENURE_FENCE >>log";
+        let script = "trap 'sleep 0.3; echo out $TENURE_FENCE >>log; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
         let holder = holder_after_the_copy(&sandbox, script);
         let waits = || sandbox.tenure().args(["run", "--wait", "60s", "A", "--"]);
         let waiter = waits().args(["sh", "-c", "echo waited $TENURE_FENCE >>log"]);
@@ -80,10 +82,6 @@ fn a_newcomer_enters_a_database_that_was_put_in_place_when_the_old_holders_are_g
             sandbox.status()[0]["waiting"] == 1
         });
         sandbox.sh(way).run().exits(0);
-        if way.starts_with("cat") {
-            // The same file, of which the holder has all that it looks at in memory.
-            fs::write(sandbox.path("end"), "").expect("our own directory");
-        }
         let next = waits().args(["sh", "-c", "echo next $TENURE_FENCE >>log"]);
         next.run().exits(0);
         waiter.wait().exits(0);
