@@ -3,7 +3,7 @@
 //! Both clocks are read through the C library, where shims that fake time can reach them.
 
 use std::fs;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -36,6 +36,14 @@ impl Add<Duration> for Moment {
 
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(duration)))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Speaks with the members of a cluster: the JSON gateway of etcd's v3 API, over HTTP. Each request is bounded in time, and
 //! goes to the next member where one does not answer: whatever is sent here may arrive twice, and must do no harm then.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +13,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
+use ureq::config::Config;
+use ureq::http::{Response, Uri};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body, http::Response};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, Body};
 
 use super::target::{Target, Tls};
 use crate::wait;
@@ -25,6 +31,9 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 /// The pause before all members are asked again of whom one said that it cannot answer yet.
 const ELECTION: Duration = Duration::from_millis(200);
+
+/// How long a connection is kept that nobody uses: so long every router remembers it that keeps account of such.
+const KEPT: Duration = Duration::from_mins(1);
 
 /// How much of an answer is read: etcd's own bound is far below, and what is not etcd may never end.
 const MOST_BYTES: u64 = 256 * 1024 * 1024;
@@ -91,7 +100,12 @@ impl std::error::Error for Fault {}
 #[derive(Clone)]
 pub struct Client {
     target: Arc<Target>,
+    /// For requests with one answer.
     agent: Agent,
+    /// For streams: one that took a connection of the other's would leave the next request to make a new one, and what a
+    /// stream tells is that others wait for that request.
+    streams: Agent,
+    addresses: Addresses,
     /// The member that answered last.
     current: Arc<AtomicUsize>,
     /// What a login gave.
@@ -109,13 +123,19 @@ impl Client {
             .proxy(None)
             .max_redirects(0)
             .http_status_as_error(false)
+            .max_idle_age(KEPT)
             .user_agent("tenure");
         if let Some(tls) = &target.tls {
             config = config.tls_config(tls_config(tls)?);
         }
+        let (config, addresses) = (config.build(), Addresses::default());
+        let agent =
+            |config| Agent::with_parts(config, DefaultConnector::default(), addresses.clone());
         Ok(Self {
             target,
-            agent: config.build().into(),
+            agent: agent(config.clone()),
+            streams: agent(config),
+            addresses,
             current: Arc::default(),
             pass: Arc::default(),
         })
@@ -147,7 +167,10 @@ impl Client {
                         self.current.store(member, Ordering::Relaxed);
                         return Ok(answer);
                     }
-                    Err(Fault::Away(why)) => faults[member] = why,
+                    Err(Fault::Away(why)) => {
+                        self.addresses.forget();
+                        faults[member] = why;
+                    }
                     Err(Fault::Refused {
                         code: code::UNAVAILABLE | code::DEADLINE,
                         message,
@@ -266,7 +289,7 @@ impl Client {
         body: &Value,
         bound: Duration,
     ) -> Result<Value, Fault> {
-        let response = self.send(member, path, body, Some(bound));
+        let response = self.send(&self.agent, member, path, body, Some(bound));
         let mut response = response.map_err(|error| fault_of(&error, bound))?;
         let status = response.status().as_u16();
         let is_json = response
@@ -296,6 +319,7 @@ impl Client {
 
     fn send(
         &self,
+        agent: &Agent,
         member: usize,
         path: &str,
         body: &Value,
@@ -307,10 +331,7 @@ impl Client {
             "http"
         };
         let url = format!("{scheme}://{}/v3/{path}", self.target.endpoints[member]);
-        let mut request = self
-            .agent
-            .post(url)
-            .header("Content-Type", "application/json");
+        let mut request = agent.post(url).header("Content-Type", "application/json");
         if let Some(pass) = self.pass().as_ref().filter(|pass| !pass.is_empty()) {
             request = request.header("Authorization", pass);
         }
@@ -327,13 +348,51 @@ impl Client {
     /// # Errors
     /// It has not begun.
     pub fn stream(&self, path: &str, body: &Value) -> Result<impl Read + use<>, Fault> {
-        let response = self.send(self.current(), path, body, None);
+        let response = self.send(&self.streams, self.current(), path, body, None);
         let response = response.map_err(|error| fault_of(&error, CONNECT))?;
         if !response.status().is_success() {
             return Err(Fault::Away(format!("HTTP status {}", response.status())));
         }
         let body = response.into_body().into_with_config();
         Ok(BufReader::new(body.limit(u64::MAX).reader()))
+    }
+}
+
+/// Where hosts are: looked up once, and again when one could not be reached, for it may be elsewhere by then.
+#[derive(Clone, Debug, Default)]
+struct Addresses(Arc<Mutex<HashMap<String, Vec<SocketAddr>>>>);
+
+impl Addresses {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<SocketAddr>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self) {
+        self.known().clear();
+    }
+}
+
+impl Resolver for Addresses {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let host = uri.authority().map_or("", |authority| authority.as_str());
+        let mut found = self.empty();
+        // Looking up takes a thread, for it may take long, even of what is an address already.
+        if let Ok(address) = host.parse() {
+            found.push(address);
+            return Ok(found);
+        }
+        if let Some(known) = self.known().get(host) {
+            known.iter().for_each(|address| found.push(*address));
+            return Ok(found);
+        }
+        let found = DefaultResolver::default().resolve(uri, config, timeout)?;
+        self.known().insert(host.to_owned(), found.to_vec());
+        Ok(found)
     }
 }
 
