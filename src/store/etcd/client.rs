@@ -290,7 +290,7 @@ impl Client {
         bound: Duration,
     ) -> Result<Value, Fault> {
         let response = self.send(&self.agent, member, path, body, Some(bound));
-        let mut response = response.map_err(|error| fault_of(&error, bound))?;
+        let mut response = response.map_err(|error| self.fault_of(&error, bound))?;
         let status = response.status().as_u16();
         let is_json = response
             .body()
@@ -301,20 +301,48 @@ impl Client {
             .with_config()
             .limit(MOST_BYTES)
             .read_to_string()
-            .map_err(|error| fault_of(&error, bound))?;
+            .map_err(|error| self.fault_of(&error, bound))?;
+        let foreign = || {
+            Fault::Hopeless(format!(
+                "it answered as no etcd of version 3.4 or newer does (HTTP status {status})"
+            ))
+        };
         let answer = serde_json::from_str::<Value>(&text)
             .ok()
             .filter(|_| is_json);
-        let Some(mut answer) = answer else {
-            return Err(Fault::Hopeless(format!(
-                "it answered as no etcd of version 3.4 or newer does (HTTP status {status})"
-            )));
-        };
+        let mut answer = answer.ok_or_else(foreign)?;
         // Of a stream that has one answer.
         if !answer["result"].is_null() {
             answer = answer["result"].take();
         }
-        refusal(&answer).map_or(Ok(answer), Err)
+        match refusal(&answer) {
+            Some(fault) => Err(fault),
+            // What is said of all answers: which cluster gives it.
+            None if !answer["header"].is_object() => Err(foreign()),
+            None => Ok(answer),
+        }
+    }
+
+    fn fault_of(&self, error: &ureq::Error, bound: Duration) -> Fault {
+        let ureq::Error::Io(cause) = error else {
+            return fault_of(error, bound);
+        };
+        let has_ended = matches!(
+            cause.kind(),
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::UnexpectedEof
+        );
+        // A server says no more to those of whom it wants something else.
+        let may_want = match &self.target.tls {
+            _ if !has_ended => return fault_of(error, bound),
+            None => "TLS, for which the URL begins with etcds://",
+            Some(tls) if tls.certificate.is_none() => {
+                "no TLS, as etcd:// has it, or a certificate of ours, as in ETCDCTL_CERT and ETCDCTL_KEY"
+            }
+            Some(_) => return fault_of(error, bound),
+        };
+        Fault::Away(format!("it ended the connection; it may want {may_want}"))
     }
 
     fn send(
