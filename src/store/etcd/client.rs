@@ -1,26 +1,22 @@
 //! Speaks with the members of a cluster: the JSON gateway of etcd's v3 API, over HTTP. Each request is bounded in time, and
 //! goes to the next member where one does not answer: whatever is sent here may arrive twice, and must do no harm then.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, BufReader, Read};
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
-use ureq::config::Config;
-use ureq::http::{Response, Uri};
+use ureq::http::Response;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Body};
 
 use super::target::{Target, Tls};
+use super::wire::{self, Addresses, Heed};
 use crate::wait;
 
 /// The least time that a member has before the next is asked: an election takes about a second.
@@ -66,6 +62,8 @@ pub enum Fault {
     Refused { code: i64, message: String },
     /// This cannot go well however often it is tried.
     Hopeless(String),
+    /// A signal has come that ends the program. What was asked for may be done or not.
+    Interrupted,
 }
 
 impl Fault {
@@ -90,6 +88,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Away(why) | Fault::Hopeless(why) => f.write_str(why),
             Fault::Refused { message, .. } => f.write_str(message),
+            Fault::Interrupted => f.write_str("interrupted by a signal"),
         }
     }
 }
@@ -106,8 +105,12 @@ pub struct Client {
     /// stream tells is that others wait for that request.
     streams: Agent,
     addresses: Addresses,
+    /// Of requests with one answer.
+    pub heed: Heed,
     /// The member that answered last.
     current: Arc<AtomicUsize>,
+    /// One has answered, so they are what they are taken for.
+    is_known: Arc<AtomicBool>,
     /// What a login gave.
     pass: Arc<Mutex<Option<String>>>,
 }
@@ -129,14 +132,15 @@ impl Client {
             config = config.tls_config(tls_config(tls)?);
         }
         let (config, addresses) = (config.build(), Addresses::default());
-        let agent =
-            |config| Agent::with_parts(config, DefaultConnector::default(), addresses.clone());
+        let heed = Heed::default();
         Ok(Self {
             target,
-            agent: agent(config.clone()),
-            streams: agent(config),
+            agent: wire::agent(config.clone(), addresses.clone(), heed.clone()),
+            streams: wire::agent(config, addresses.clone(), Heed::default()),
             addresses,
+            heed,
             current: Arc::default(),
+            is_known: Arc::default(),
             pass: Arc::default(),
         })
     }
@@ -165,6 +169,7 @@ impl Client {
                 match self.ask_with_pass(member, path, body, share.min(left)) {
                     Ok(answer) => {
                         self.current.store(member, Ordering::Relaxed);
+                        self.is_known.store(true, Ordering::Relaxed);
                         return Ok(answer);
                     }
                     Err(Fault::Away(why)) => {
@@ -335,7 +340,9 @@ impl Client {
         );
         // A server says no more to those of whom it wants something else.
         let may_want = match &self.target.tls {
-            _ if !has_ended => return fault_of(error, bound),
+            _ if !has_ended || self.is_known.load(Ordering::Relaxed) => {
+                return fault_of(error, bound);
+            }
             None => "TLS, for which the URL begins with etcds://",
             Some(tls) if tls.certificate.is_none() => {
                 "no TLS, as etcd:// has it, or a certificate of ours, as in ETCDCTL_CERT and ETCDCTL_KEY"
@@ -386,44 +393,6 @@ impl Client {
     }
 }
 
-/// Where hosts are: looked up once, and again when one could not be reached, for it may be elsewhere by then.
-#[derive(Clone, Debug, Default)]
-struct Addresses(Arc<Mutex<HashMap<String, Vec<SocketAddr>>>>);
-
-impl Addresses {
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<SocketAddr>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn forget(&self) {
-        self.known().clear();
-    }
-}
-
-impl Resolver for Addresses {
-    fn resolve(
-        &self,
-        uri: &Uri,
-        config: &Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let host = uri.authority().map_or("", |authority| authority.as_str());
-        let mut found = self.empty();
-        // Looking up takes a thread, for it may take long, even of what is an address already.
-        if let Ok(address) = host.parse() {
-            found.push(address);
-            return Ok(found);
-        }
-        if let Some(known) = self.known().get(host) {
-            known.iter().for_each(|address| found.push(*address));
-            return Ok(found);
-        }
-        let found = DefaultResolver::default().resolve(uri, config, timeout)?;
-        self.known().insert(host.to_owned(), found.to_vec());
-        Ok(found)
-    }
-}
-
 /// The pass is too old, or the server has forgotten it.
 fn is_stale_pass(code: i64, message: &str) -> bool {
     code == code::UNAUTHENTICATED
@@ -465,6 +434,9 @@ fn fault_of(error: &ureq::Error, bound: Duration) -> Fault {
 }
 
 fn of_io(error: &io::Error) -> Fault {
+    if error.kind() == io::ErrorKind::Interrupted {
+        return Fault::Interrupted;
+    }
     if let Some(inner) = error.get_ref()
         && let Some(error) = inner.downcast_ref::<rustls::Error>()
     {

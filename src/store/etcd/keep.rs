@@ -89,10 +89,10 @@ impl Tended {
         let outcome = self
             .client
             .transact(&same.collect::<Vec<_>>(), &puts, &[], self.bound())?;
-        if outcome.succeeded {
-            if let Some(grant) = &mut *self.duty.grant() {
-                grant.note = None;
-            }
+        if outcome.succeeded
+            && let Some(grant) = &mut *self.duty.grant()
+        {
+            grant.note = None;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The store in an etcd cluster, in the layout of etcd's own locks: whoever uses `etcdctl lock` stands in the same line.
 //!
-//! `target` reads the URL, `client` speaks HTTP, `api` has etcd's words, `ticket` has keys and values, `watch` wakes a waiter,
+//! `target` reads the URL, `client` speaks HTTP over `wire`, `api` has etcd's words, `ticket` has keys and values, `watch` wakes a waiter,
 //! `keep` is what the keeper's thread does, `circle` finds waits that would not end, `log` has the history.
 
 mod api;
@@ -11,6 +11,7 @@ mod log;
 mod target;
 mod ticket;
 mod watch;
+mod wire;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -28,7 +29,7 @@ use self::watch::{Wanted, Watch};
 use super::keeper::Keeper;
 use super::{Answer, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record};
 use crate::clock::Moment;
-use crate::duration::{from_millis, millis};
+use crate::duration::{from_millis, millis, show};
 use crate::exit::Usage;
 use crate::lock::{
     Ahead, Ending, Entry, Event, Held, Lease, LockName, Mode, Request, Standing, Token,
@@ -839,18 +840,35 @@ impl Store for EtcdStore {
     }
 
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
-        let error = match self.take(request, keeping, waits) {
+        self.client.heed.set(true);
+        let taken = self.take(request, keeping, waits);
+        self.client.heed.set(false);
+        let error = match taken {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
+        if matches!(error.downcast_ref(), Some(Fault::Interrupted))
+            && let Some(interrupted) = wait::interruption()
+        {
+            let _ = self.abandon();
+            return Err(interrupted.into());
+        }
         let may_be_sent = self.own.as_ref().is_some_and(|own| own.is_sent);
         if waits && may_be_sent && error.downcast_ref().is_some_and(Fault::is_away) {
             // It may go on in silence after the others are back.
             self.watch.forget();
             return Ok(Answer::Unreachable(error));
         }
-        let _ = self.abandon();
-        Err(error)
+        let ttl = self.own.as_ref().map(|own| own.ttl);
+        match (self.abandon(), ttl) {
+            // Nobody has the token.
+            (Err(Fault::Away(_)), Some(ttl)) if may_be_sent => Err(error.context(format!(
+                "cannot tell whether {} was taken, and is so for {} at the most",
+                crate::output::list(&request.names),
+                show(ttl)
+            ))),
+            _ => Err(error),
+        }
     }
 
     fn leave(&mut self) -> Result<()> {

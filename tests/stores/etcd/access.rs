@@ -262,7 +262,7 @@ fn nonsense(answer: &'static [u8], stays: bool) -> u16 {
         let mut open = Vec::new();
         for mut client in listener.incoming().flatten() {
             let _ = client.set_read_timeout(Some(ms(50)));
-            let mut asked = [0; 65536];
+            let mut asked = [0; 4096];
             while client.read(&mut asked).is_ok_and(|count| count > 0) {}
             let _ = client.write_all(answer);
             if stays {

@@ -39,7 +39,7 @@ impl Server {
                 ["--listen-peer-urls", &of(at)],
                 ["--initial-advertise-peer-urls", &of(at)],
             ];
-            Self::new(&words.as_flattened())
+            Self::new(words.as_flattened())
         });
         for server in &mut servers {
             server.spawn();
