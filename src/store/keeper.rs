@@ -15,6 +15,9 @@ use crate::wait;
 /// How often it is looked whether somebody took the lease away.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How soon a renewal is that was asked for: not so soon that it takes the processor from a job that is just starting.
+const SOON: Duration = Duration::from_millis(100);
+
 /// The pause after a try that failed: a server that is being restarted is back in a moment.
 const RETRY: Duration = Duration::from_millis(300);
 
@@ -97,7 +100,7 @@ impl Keeper {
         }
     }
 
-    /// Has the lease renewed at once, by the thread.
+    /// Has the lease renewed soon, by the thread.
     #[cfg_attr(
         not(feature = "etcd"),
         expect(dead_code, reason = "others renew as they grant")
@@ -132,7 +135,11 @@ fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, ordered: &Rece
         let order = ordered.recv_timeout(pause);
         let now = Instant::now();
         match order {
-            Ok(()) => next_renewal = now,
+            Ok(()) => {
+                next_renewal = next_renewal.min(now + SOON);
+                next_look = next_look.max(now + SOON);
+                continue;
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
