@@ -116,7 +116,7 @@ complete -c tenure -n '__tenure_at release' -l if-fence -x -d 'With --force: onl
 complete -c tenure -n '__tenure_at release' -l db -r -F -d 'The database file that holds the locks; its directory must exist'
 complete -c tenure -n '__tenure_at release' -l force -d 'Take the locks from whoever holds them; no token is needed'
 complete -c tenure -n '__tenure_at release' -l now -d 'With --force: do not wait until the holder is gone'
-complete -c tenure -n '__tenure_at release' -l json -d 'Print one JSON object'
+complete -c tenure -n '__tenure_at release' -l json -d 'Print one JSON object a lease, each on a line'
 complete -c tenure -n '__tenure_at release' -s q -l quiet -d 'Say nothing of locks that are busy, waited for or not held; the exit status tells'
 complete -c tenure -n '__tenure_at release' -s v -l verbose -d 'Say on stderr what is done'
 complete -c tenure -n '__tenure_at release' -s h -l help -d 'Print help (see more with \'--help\')'

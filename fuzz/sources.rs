@@ -27,6 +27,8 @@ mod lock;
 mod obstacle;
 #[path = "../src/output/mod.rs"]
 mod output;
+#[path = "../src/secret.rs"]
+mod secret;
 #[path = "../src/signals.rs"]
 mod signals;
 #[path = "../src/standing.rs"]

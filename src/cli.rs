@@ -2,6 +2,7 @@
 //! Its tests keep `man/` and `completions/` fresh.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -104,7 +105,7 @@ pub enum Verb {
     /// Without names, a table of all locks that are held or waited for; with names, all that is known of those, held or free,
     /// and the line of those who wait for each.
     #[command(
-        override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN>"
+        override_usage = "tenure status [OPTIONS] [NAME]...\n       tenure status [OPTIONS] --token <TOKEN> [NAME]..."
     )]
     Status(Status),
     /// Show what happened
@@ -143,7 +144,7 @@ pub struct Acquire {
     /// Tie the lease to your descriptor N: it is held as long as that is open, in whatever process
     ///
     /// The descriptor must be open for writing on the guard file, which is the database's path and `-guard`.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = number(0, i32::MAX), allow_negative_numbers = true)]
     pub fd: Option<i32>,
 
     /// Print a line for the shell's eval, that exports the token, the fence and with --slots the slot
@@ -187,7 +188,7 @@ pub struct Taking {
     /// Share the lock with others that say the same NUMBER, as many as that at once
     ///
     /// It goes with one NAME. While the lock is in use with another number of slots, the request is refused with 64.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true, conflicts_with = "exclusive")]
+    #[arg(long, value_name = "NUMBER", value_parser = number(1, u32::MAX), allow_negative_numbers = true, conflicts_with = "exclusive")]
     pub slots: Option<u32>,
 
     /// Keep the locks taken for this long after the grant, even if they are given back before
@@ -203,7 +204,7 @@ pub struct Taking {
     /// The exit status when a lock is held by another, or the wait ran out
     ///
     /// From 0 to 255. With 0 and `--quiet`, a job that finds its lock held is skipped in silence.
-    #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = Exit::BUSY, allow_negative_numbers = true)]
+    #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = Exit::BUSY, value_parser = number(0, u8::MAX), allow_negative_numbers = true)]
     pub conflict_exit_code: u8,
 
     /// A text for whoever looks at who holds the locks: `status` and the busy message show it
@@ -241,11 +242,13 @@ pub struct Release {
     /// A `tenure run` is told to stop its command, and this command returns when the locks are free: even a
     /// forced release makes no two holders on one machine. What `acquire` took is free at once. The other locks
     /// of the same lease go with those that are named.
+    ///
+    /// Exits with 76 when nobody holds one of them; the others are taken all the same.
     #[arg(long)]
     pub force: bool,
 
     /// Give back what is tied to your descriptor N; no token is needed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), allow_negative_numbers = true, conflicts_with = "force")]
+    #[arg(long, value_name = "N", value_parser = number(0, i32::MAX), allow_negative_numbers = true, conflicts_with = "force")]
     pub fd: Option<i32>,
 
     /// With --force: do not wait until the holder is gone
@@ -257,10 +260,10 @@ pub struct Release {
     /// With --force: only if the lease still has this fencing number
     ///
     /// For a decision that was made on what `tenure status` showed: whoever holds the locks by now, if another, keeps them.
-    #[arg(long, value_name = "FENCE", requires = "force", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(long, value_name = "FENCE", requires = "force", allow_negative_numbers = true, value_parser = number(1, i64::MAX))]
     pub if_fence: Option<i64>,
 
-    /// Print one JSON object
+    /// Print one JSON object a lease, each on a line
     #[arg(long)]
     pub json: bool,
 }
@@ -295,7 +298,8 @@ pub struct Proof {
         long,
         value_name = "TOKEN",
         env = "TENURE_TOKEN",
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = token()
     )]
     pub token: Option<TokenFrom>,
 }
@@ -367,7 +371,7 @@ pub struct Status {
     ///
     /// With names: and whether it holds all of these. Nothing is printed when it does, but with --json its locks
     /// are. `-` reads the token from standard input. TENURE_TOKEN is not looked at.
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", value_parser = token())]
     pub token: Option<TokenFrom>,
 
     /// Show it anew each second, until Ctrl-C
@@ -433,6 +437,24 @@ pub struct Names {
     /// And of those that were in use not long ago
     #[arg(long)]
     pub past: bool,
+}
+
+/// Of bytes that are no text too it is said that they are no token, and where they came from.
+fn token() -> impl TypedValueParser<Value = TokenFrom> {
+    OsStringValueParser::new().try_map(|text| text.to_string_lossy().parse::<TokenFrom>())
+}
+
+fn number<T>(least: T, most: T) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + PartialOrd + fmt::Display + Copy + Send + Sync + 'static,
+{
+    move |text: &str| {
+        let number = text.parse::<T>().ok();
+        let fits = |number: &T| (least..=most).contains(number);
+        number
+            .filter(fits)
+            .ok_or_else(|| format!("not a whole number from {least} to {most}"))
+    }
 }
 
 fn whole_number(text: &str) -> Result<usize, &'static str> {

@@ -1,9 +1,13 @@
-//! Boot time, wall time and the boot's identity.
+//! Boot time, wall time and the boot's identity; and whether the time zone can be asked for.
 //!
 //! Both clocks are read through the C library, where shims that fake time can reach them.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::{Add, Sub};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -13,6 +17,33 @@ use crate::lock::Expiry;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const OFFSETS: &str = "/proc/self/timens_offsets";
+
+/// Where the C library looks for time zones that are named, unless TZDIR says otherwise; and for the machine's own.
+const ZONES: &str = "/usr/share/zoneinfo";
+const OWN_ZONE: &str = "/etc/localtime";
+
+/// More than any time zone has: those that there are have some thousands of bytes.
+const MOST_OF_A_ZONE: u64 = 1 << 20;
+
+/// Whether the C library can read the time zone and come back. It opens whatever file TZ names, and would wait for ever for who
+/// writes to a FIFO or types at a terminal.
+pub fn zone_is_readable() -> bool {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let zone = match env::var_os("TZ") {
+        Some(zone) => zone_file(&zone, variable("TZDIR").as_deref()),
+        None => PathBuf::from(OWN_ZONE),
+    };
+    // What is not there is no file's name but a rule, such as CET-1CEST.
+    fs::metadata(zone).map_or(true, |file| file.is_file() && file.len() <= MOST_OF_A_ZONE)
+}
+
+/// The file that the C library would open. A colon before it means nothing.
+fn zone_file(zone: &OsStr, directory: Option<&OsStr>) -> PathBuf {
+    let zone = zone.as_bytes();
+    let zone = zone.strip_prefix(b":").unwrap_or(zone);
+    let zone = if zone.is_empty() { b"Universal" } else { zone };
+    Path::new(directory.unwrap_or(OsStr::new(ZONES))).join(OsStr::from_bytes(zone))
+}
 
 /// A moment by this process's boot clock, which goes on while the machine is suspended, as a lease's time does that others
 /// count. Only for comparing within the process.
@@ -158,6 +189,23 @@ mod tests {
         );
         assert_eq!(boottime_offset("boottime  -5 0"), -5000);
         assert_eq!(boottime_offset(""), 0);
+    }
+
+    #[test]
+    fn a_zones_file_is_where_the_c_library_has_it() {
+        let of = |zone: &str, directory: Option<&str>| {
+            zone_file(zone.as_ref(), directory.map(OsStr::new))
+        };
+        let cases = [
+            ("Europe/Rome", None, "/usr/share/zoneinfo/Europe/Rome"),
+            (":UTC", None, "/usr/share/zoneinfo/UTC"),
+            (":/x/y", Some("/z"), "/x/y"),
+            ("../y", Some("/z"), "/z/../y"),
+            ("", Some("/z"), "/z/Universal"),
+        ];
+        for (zone, directory, file) in cases {
+            assert_eq!(of(zone, directory), Path::new(file), "{zone}");
+        }
     }
 
     #[test]

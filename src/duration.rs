@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// The longest duration taken. It keeps every sum of a clock and a duration far from overflow.
-const LONGEST: Duration = Duration::from_hours(1000 * 365 * 24);
+/// The longest duration taken: 1,000 years as humantime counts them, of 365.25 days. It keeps every sum of a clock and a duration
+/// far from overflow.
+const LONGEST: Duration = Duration::from_hours(1000 * 365 * 24 + 1000 * 6);
 
 /// The shortest time to live: the store counts in milliseconds.
 const SHORTEST_TTL: Duration = Duration::from_millis(1);
@@ -27,10 +28,18 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     {
         seconds(text).ok_or_else(|| unreadable(text))?
     } else {
-        humantime::parse_duration(text).map_err(|_| unreadable(text))?
+        match humantime::parse_duration(text) {
+            Ok(duration) => duration,
+            // With a point it may be too small.
+            Err(humantime::DurationError::NumberOverflow) if !text.contains('.') => Duration::MAX,
+            Err(_) => return Err(unreadable(text)),
+        }
     };
     if duration > LONGEST {
-        return Err("a duration is at most 1000 years".into());
+        let seconds = LONGEST.as_secs();
+        return Err(format!(
+            "a duration is at most 1000y, which is {seconds} seconds"
+        ));
     }
     Ok(duration)
 }
@@ -174,9 +183,30 @@ mod tests {
             "5x",
             "99999999999999999999",
             "1000000y",
+            "0.5ns",
         ];
         for text in bad {
             assert!(parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_duration_is_the_same_in_every_form() {
+        for text in ["1000y", "365250d", "31557600000", "8766000h"] {
+            assert_eq!(parse(text), Ok(LONGEST), "{text}");
+        }
+        for text in [
+            "1000y 1ns",
+            "365250d 1s",
+            "31557600000.000000001",
+            "31557600001",
+            "1001y",
+            "99999999999999999999",
+            "99999999999999999999y",
+            "9999999999999999999y",
+        ] {
+            let why = "a duration is at most 1000y, which is 31557600000 seconds";
+            assert_eq!(parse(text), Err(why.into()), "{text}");
         }
     }
 

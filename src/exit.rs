@@ -26,7 +26,8 @@ pub enum Exit {
     Busy(u8),
     /// To wait would be for ever; `-E` does not touch this.
     Deadlock,
-    /// The token's lease is over or another's; under `run`, it was lost and CMD was stopped.
+    /// The token's lease is over or another's, or nobody holds a lock that was to be taken away; under `run`, the lease was
+    /// lost and CMD was stopped.
     NotHeld,
     /// `--max-time` ran out and CMD was stopped.
     TimedOut,

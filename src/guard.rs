@@ -3,13 +3,17 @@
 //! The locks are open-file-description locks. They belong to an open file, not to a process: a child inherits
 //! them with the descriptor, closing some other descriptor of the file does not drop them, and they are gone
 //! the instant that the last copy of their own descriptor is, whatever ended its owner.
+//!
+//! In the file stands the last number that was drawn in the database, and which files those were, for it outlives them:
+//! from what is not so any more a newcomer knows that another database was put in its place, or an old copy of it.
 
 #![allow(unsafe_code)]
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -25,6 +29,46 @@ const FIRST: i64 = 1024;
 
 /// Tickets draw from 62 bits, so that two never meet and offset plus length stays far from overflow.
 const LAST: i64 = (1 << 62) - 1;
+
+/// What stands in the guard file: a line of numbers, for people to read, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The last number that was drawn in the database.
+    pub number: i64,
+    /// The database: its inode, and the nanosecond of its making, where that can be told.
+    pub database: (u64, u64),
+    /// The same of its write-ahead log; zeros where it had none.
+    pub log: (u64, u64),
+}
+
+/// Five numbers of at most this many digits, each with what parts it from the next: one write of always the same length.
+const DIGITS: usize = 20;
+const NOTE_BYTES: usize = 5 * (DIGITS + 1);
+
+impl Note {
+    fn to_line(self) -> String {
+        let Self {
+            number,
+            database,
+            log,
+        } = self;
+        let rest =
+            [database.0, database.1, log.0, log.1].map(|number| format!(" {number:0DIGITS$}"));
+        format!("{number:0DIGITS$}{}\n", rest.concat())
+    }
+
+    fn from_line(line: &str) -> Option<Self> {
+        let mut fields = line.strip_suffix('\n')?.split(' ');
+        let number = fields.next()?.parse().ok().filter(|number| *number >= 0)?;
+        let mut next = || fields.next()?.parse().ok();
+        let note = Self {
+            number,
+            database: (next()?, next()?),
+            log: (next()?, next()?),
+        };
+        fields.next().is_none().then_some(note)
+    }
+}
 
 /// The guard file, open to ask and, where permissions allow, to hold.
 pub struct Guard {
@@ -85,6 +129,14 @@ impl Guard {
         self.inode
     }
 
+    /// The user to whom the guard file belongs.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub fn owner(&self) -> io::Result<u32> {
+        self.file.metadata().map(|metadata| metadata.uid())
+    }
+
     /// The permission bits and group of the guard file.
     ///
     /// # Errors
@@ -93,6 +145,55 @@ impl Guard {
         self.file
             .metadata()
             .map(|metadata| (metadata.mode() & 0o777, metadata.gid()))
+    }
+
+    /// What was written down last; none in a new file, and where somebody wrote something else, as a shell does that opens
+    /// it with `9>`.
+    ///
+    /// # Errors
+    /// Those of pread(2).
+    pub fn note(&self) -> io::Result<Option<Note>> {
+        let mut line = [0; NOTE_BYTES];
+        let length = self.file.read_at(&mut line, 0)?;
+        let text = std::str::from_utf8(&line[..length]).ok();
+        Ok(text.and_then(Note::from_line))
+    }
+
+    /// Writes this down, and waits for the disk if a power failure must not take it back. Under the database's write lock.
+    ///
+    /// # Errors
+    /// Those of pwrite(2) and fdatasync(2).
+    pub fn write_note(&self, note: Note, is_synced: bool) -> io::Result<()> {
+        self.file.write_all_at(note.to_line().as_bytes(), 0)?;
+        if is_synced {
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// The bytes that tickets have locked, without those that are `known`.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn unknown_bytes(&self, known: &HashSet<i64>) -> io::Result<Vec<i64>> {
+        let mut unknown = Vec::new();
+        // The kernel names any lock in a range, not the first: what is before and behind it is asked for in turn.
+        let mut ranges = vec![(FIRST, i64::MAX)];
+        while let Some((from, to)) = ranges.pop() {
+            let Some((start, end)) = some_lock(self.file.as_fd(), from, to)? else {
+                continue;
+            };
+            if !known.contains(&start) {
+                unknown.push(start);
+            }
+            if start > from {
+                ranges.push((from, start - 1));
+            }
+            if end < to {
+                ranges.push((end + 1, to));
+            }
+        }
+        Ok(unknown)
     }
 
     /// Whether the path no longer leads to this file: somebody deleted or replaced it.
@@ -181,7 +282,8 @@ impl Guard {
         }
         Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            "another holds the byte that was drawn",
+            // Nobody draws a byte that another has: a lock on many of them is no ticket's.
+            "another program has locked all of it",
         ))
     }
 }
@@ -372,12 +474,29 @@ fn set_lock(file: BorrowedFd<'_>, kind: i32, byte: i64) -> io::Result<bool> {
 
 /// Asks without taking. As a reader would ask: a waiter's read lock is not a holder.
 fn is_range_locked(file: BorrowedFd<'_>, start: i64, len: i64) -> io::Result<bool> {
+    Ok(ask(file, start, len)?.is_some())
+}
+
+/// The first and the last byte of some lock in a range, as far as it is in there.
+fn some_lock(file: BorrowedFd<'_>, from: i64, to: i64) -> io::Result<Option<(i64, i64)>> {
+    // To the end of the file is a length of none.
+    let len = if to == i64::MAX { 0 } else { to - from + 1 };
+    let found = ask(file, from, len)?;
+    Ok(found.map(|(start, len)| {
+        let end = if len == 0 { i64::MAX } else { start + len - 1 };
+        (start.max(from), end.min(to))
+    }))
+}
+
+/// Where a lock is that is in a reader's way, and how long it is; 0 is to the end of the file.
+fn ask(file: BorrowedFd<'_>, start: i64, len: i64) -> io::Result<Option<(i64, i64)>> {
     let mut lock = flock(libc::F_RDLCK, start, len);
     // SAFETY: an open descriptor and a valid structure, which the kernel fills in.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } == 0 {
-        return Ok(i32::from(lock.l_type) != libc::F_UNLCK);
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } != 0 {
+        return Err(io::Error::last_os_error());
     }
-    Err(io::Error::last_os_error())
+    let is_locked = i32::from(lock.l_type) != libc::F_UNLCK;
+    Ok(is_locked.then_some((lock.l_start, lock.l_len)))
 }
 
 #[cfg(test)]
@@ -424,6 +543,70 @@ mod tests {
         assert!(!other.has_living_tickets().unwrap());
         drop(own);
         assert!(other.lock_creation().unwrap());
+    }
+
+    #[test]
+    fn bytes_that_nobody_knows_are_found_whatever_their_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("l.db");
+        let guard = Guard::open(&database, 0o600).unwrap();
+        let holds: Vec<Hold> = (0..20).map(|_| guard.hold(false).unwrap()).collect();
+        let bytes: Vec<i64> = holds.iter().map(|hold| hold.mark().supervisor).collect();
+        let known: HashSet<i64> = bytes[5..].iter().copied().collect();
+        let mut found = guard.unknown_bytes(&known).unwrap();
+        found.sort_unstable();
+        let mut expected = bytes[..5].to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        drop(holds);
+        assert!(guard.unknown_bytes(&HashSet::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_lock_on_all_of_the_file_is_one_that_nobody_knows() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("l.db");
+        let (own, other) = (
+            Guard::open(&database, 0o600).unwrap(),
+            Guard::open(&database, 0o600).unwrap(),
+        );
+        let all = flock(libc::F_WRLCK, 0, 0);
+        // SAFETY: an open descriptor and a valid structure.
+        assert_eq!(
+            unsafe { libc::fcntl(other.file.as_raw_fd(), libc::F_OFD_SETLK, &all) },
+            0
+        );
+        assert_eq!(own.unknown_bytes(&HashSet::new()).unwrap(), [FIRST]);
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("l.db");
+        let guard = Guard::open(&database, 0o600).unwrap();
+        assert_eq!(guard.note().unwrap(), None);
+        for number in [0, 1_790_000_000_000, i64::MAX] {
+            let note = Note {
+                number,
+                database: (u64::MAX, 17),
+                log: (0, 1),
+            };
+            guard.write_note(note, false).unwrap();
+            assert_eq!(guard.note().unwrap(), Some(note));
+        }
+        let line = std::fs::read_to_string(Guard::path_for(&database)).unwrap();
+        assert_eq!(line.len(), NOTE_BYTES);
+        for other in [
+            String::new(),
+            line[..NOTE_BYTES - 1].to_owned(),
+            format!("-{}", &line[1..]),
+            "12\n".to_owned(),
+            line.replace(' ', "."),
+            line.replace('0', "x"),
+        ] {
+            std::fs::write(Guard::path_for(&database), &other).unwrap();
+            assert_eq!(guard.note().unwrap(), None, "{other:?}");
+        }
     }
 
     #[test]

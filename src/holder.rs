@@ -12,6 +12,7 @@ use rustix::process::{Pid, getpid, getppid, getuid};
 use rustix::system::uname;
 
 use crate::lock::Holder;
+use crate::secret;
 
 /// The longest command line kept, in bytes: enough to know a command by, and a row stays on its page.
 const COMMAND_BYTES: usize = 200;
@@ -79,7 +80,7 @@ fn run_address(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
         .or_else(gitlab)
         .or_else(buildkite)
         .or_else(jenkins)?;
-    Some(bounded(&address, TEXT_BYTES))
+    Some(bounded(&secret::hide_in_urls(&address), TEXT_BYTES))
 }
 
 /// `name@host (pid N, command)`.
@@ -137,7 +138,7 @@ pub fn home() -> Option<PathBuf> {
         .map(|user| user.dir)
 }
 
-/// Joined as a shell would need it, for people to read; never executed.
+/// Joined as a shell would need it, for people to read, without what is known to be secret; never executed.
 fn command_line<'a>(words: impl Iterator<Item = &'a OsStr>) -> String {
     let mut line = String::new();
     for word in words {
@@ -149,6 +150,8 @@ fn command_line<'a>(words: impl Iterator<Item = &'a OsStr>) -> String {
             && word
                 .chars()
                 .all(|c| c.is_alphanumeric() || "%+,-./:=@_".contains(c));
+        // Before anything is cut off: a part of a secret has no form by which it would be known.
+        let word = secret::hide(&word);
         if is_plain {
             line.push_str(&word);
         } else {
@@ -224,6 +227,18 @@ mod tests {
         ];
         assert_eq!(address(&jenkins).as_deref(), Some("https://ci/job/x/9/"));
         assert_eq!(address(&jenkins[1..]), None);
+        let secret = [("GITLAB_CI", "true"), ("CI_JOB_URL", "https://a:b@gl/7")];
+        assert_eq!(address(&secret).as_deref(), Some("https://***@gl/7"));
+    }
+
+    #[test]
+    fn no_part_of_a_secret_is_left_where_a_command_line_is_cut() {
+        let token = "0123456789abcdef0123456789abcdef";
+        for before in COMMAND_BYTES - 40..COMMAND_BYTES + 2 {
+            let script = format!("{:x<before$} {token} postgres://ann:pw@db", "");
+            let line = command_line(["sh", "-c", &script].map(OsStr::new).into_iter());
+            assert!(!line.contains("0123") && !line.contains("ann"), "{line}");
+        }
     }
 
     #[test]

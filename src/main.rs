@@ -18,6 +18,7 @@ mod lock;
 mod model;
 mod obstacle;
 mod output;
+mod secret;
 mod signals;
 mod standing;
 mod store;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Ok(cli) => {
             cmd::dispatch(&cli).unwrap_or_else(|error| failed(&error, cli.verb.wants_json()))
         }
-        Err(error) => output::clap_error(&error),
+        Err(error) => output::mistake::tell(error),
     };
     if let Exit::Signal(signal) = exit {
         signals::die_by(signal);

@@ -44,7 +44,7 @@ fn row(exit: Exit) -> (String, &'static str) {
         ),
         Exit::NotHeld => (
             code,
-            "not held: the token's lease is over or another's; under `run`: the lease was lost, and CMD was stopped",
+            "not held: the token's lease is over or another's, or nobody holds a lock that `--force` names; under `run`: the lease was lost, and CMD was stopped",
         ),
         Exit::Signal(_) => (
             "128+n".into(),

@@ -49,7 +49,7 @@ pub fn run(args: &Log, common: &Common) -> Result<Exit> {
             }
             None => {
                 if !args.json {
-                    say_empty(common, &location(common)?);
+                    say_empty(common, &store::location_of(common.db.as_deref())?);
                 }
                 return Ok(Exit::Done);
             }
@@ -71,14 +71,6 @@ pub fn run(args: &Log, common: &Common) -> Result<Exit> {
     };
     follow(args, &mut show, &mut told, last)?;
     Ok(Exit::Done)
-}
-
-/// Where the log would be.
-fn location(common: &Common) -> Result<String> {
-    match &common.db {
-        Some(named) => Ok(named.display().to_string()),
-        None => store::default_location(),
-    }
 }
 
 /// What is there; up to which entry, unless nobody reads it any more.

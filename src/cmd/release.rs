@@ -64,16 +64,36 @@ fn take_away(args: &Release, common: &Common) -> Result<Exit> {
     let mut store = open(common, Purpose::Change)?;
     let by = holder::show(&holder::of_caller(None));
     let taken = store.revoke(&names, args.if_fence, args.now, &by)?;
-    if taken.is_empty() {
-        return Ok(not_held(common, args.json, &names, &store.location()));
+    let location = store.location();
+    let is_free = |name: &&LockName| !taken.iter().any(|held| held.names.contains(name));
+    let free: Vec<LockName> = names.iter().filter(is_free).cloned().collect();
+    if !free.is_empty() && !common.quiet {
+        say_what_was_free(args, &free, &location);
     }
     for held in &taken {
         say_what_goes_with_it(&names, held);
     }
-    if !args.now {
+    if !args.now && !taken.is_empty() {
         wait_until_gone(&mut *store, &taken)?;
     }
-    done(args, common, &taken, &store.location())
+    let exit = done(args, common, &taken, &location)?;
+    if free.is_empty() {
+        return Ok(exit);
+    }
+    if args.json {
+        let names: Vec<_> = free.iter().map(LockName::as_str).collect();
+        // As with a token: that they are not held is the answer.
+        let _ = output::print_json(&json!({ "reason": "not-held", "names": names }));
+    }
+    Ok(Exit::NotHeld)
+}
+
+/// A name that was mistyped is not to pass for one that was released.
+fn say_what_was_free(args: &Release, free: &[LockName], location: &str) {
+    let (names, are) = (output::list(free), output::is_or_are(free));
+    let fence = args.if_fence.map(|fence| format!(" with fence {fence}"));
+    let fence = fence.unwrap_or_default();
+    output::say(&format!("{names} {are} not held{fence} (in {location})"));
 }
 
 fn say_what_goes_with_it(asked: &[LockName], held: &Held) {

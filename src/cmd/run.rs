@@ -43,10 +43,13 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// A usage error, or the store cannot be used. CMD was not started.
 pub fn run(args: &Run, common: &Common) -> Result<Exit> {
-    if args.command.is_empty() {
-        return Err(
-            Usage("no command: it comes after --, as in tenure run NAME -- CMD".into()).into(),
-        );
+    let fault = match args.command.first() {
+        None => Some("no command: it comes after --, as in tenure run NAME -- CMD"),
+        Some(command) if command.is_empty() => Some("the command after -- cannot be empty"),
+        Some(_) => None,
+    };
+    if let Some(fault) = fault {
+        return Err(Usage(fault.into()).into());
     }
     let signals = Signals::for_supervisor().context("cannot watch signals")?;
     // Nothing of it is left to do at the end that the end of the process does not do sooner.

@@ -100,10 +100,7 @@ fn look(args: &Status, common: &Common) -> Result<Seen> {
     let asked = sorted(&args.names);
     let Some(mut store) = store::open(common.db.as_deref(), Purpose::Look)? else {
         return Ok(Seen {
-            location: match &common.db {
-                Some(named) => named.display().to_string(),
-                None => store::default_location()?,
-            },
+            location: store::location_of(common.db.as_deref())?,
             line: (!asked.is_empty()).then(Vec::new),
             asked,
             held: Vec::new(),

@@ -1,8 +1,10 @@
 //! The only printing outside `main`: messages, tables, JSON. Nothing that comes from elsewhere reaches a terminal
 //! with its control characters.
 //!
-//! `screen` knows what a terminal is, `waiting` tells of a wait, `table` makes columns fit, `status` has its views.
+//! `screen` knows what a terminal is, `waiting` tells of a wait, `table` makes columns fit, `status` has its views, `mistake` says
+//! what is wrong with a command line.
 
+pub mod mistake;
 pub mod screen;
 pub mod status;
 mod table;
@@ -13,11 +15,9 @@ use std::io::{self, ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use clap::error::{ContextKind, ErrorKind as ClapErrorKind};
 use serde_json::{Value, json};
 
 use crate::duration::{from_millis, millis, show};
-use crate::exit::Exit;
 use crate::history;
 use crate::holder;
 use crate::lock::{Held, LockName, Mode, Standing};
@@ -97,68 +97,6 @@ pub fn print_to_reader(text: &str) -> anyhow::Result<bool> {
             .map(|()| true)
             .context("cannot write to standard output"),
     }
-}
-
-/// What the parser has to say: help and version on stdout, a mistake as one line on stderr.
-pub fn clap_error(error: &clap::Error) -> Exit {
-    let text = error.render().to_string();
-    if !error.use_stderr() {
-        return match print(&text) {
-            Ok(()) => Exit::Done,
-            Err(error) => {
-                say(&chain(&error));
-                Exit::Store
-            }
-        };
-    }
-    if error.kind() == ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = write!(io::stderr(), "{text}");
-        return Exit::Usage;
-    }
-    if let Some(hint) = hint_for_flock(error) {
-        say(&hint);
-        return Exit::Usage;
-    }
-    if let Some(mistake) = mistake_in_token(error) {
-        say(&format!("{mistake} (tenure --help tells more)"));
-        return Exit::Usage;
-    }
-    // The first paragraph names the mistake; what follows it repeats the usage.
-    let what = text.split("\n\n").next().unwrap_or(&text);
-    let what = what.strip_prefix("error: ").unwrap_or(what);
-    let words: Vec<&str> = what.lines().map(str::trim).collect();
-    say(&format!("{} (tenure --help tells more)", words.join(" ")));
-    Exit::Usage
-}
-
-/// What is wrong with a token, without a word of it: it may be all but right, and what is said here is kept in logs.
-fn mistake_in_token(error: &clap::Error) -> Option<String> {
-    let argument = error.get(ContextKind::InvalidArg)?.to_string();
-    let is_bad = error.kind() == ClapErrorKind::ValueValidation && argument.starts_with("--token");
-    let why = std::error::Error::source(error).filter(|_| is_bad)?;
-    Some(format!("invalid value for '{argument}': {why}"))
-}
-
-/// What to do here instead, for an option that flock(1) has and the verb that takes a lock has not.
-fn hint_for_flock(error: &clap::Error) -> Option<String> {
-    let text = |kind| error.get(kind).map(ToString::to_string);
-    let usage = text(ContextKind::Usage)?;
-    let takes = ["tenure run ", "tenure acquire "];
-    if error.kind() != ClapErrorKind::UnknownArgument
-        || !takes.iter().any(|verb| usage.contains(verb))
-    {
-        return None;
-    }
-    let option = text(ContextKind::InvalidArg)?;
-    let instead = match option.as_str() {
-        "-c" | "--command" => ": a shell reads a command with tenure run NAME -- sh -c 'COMMAND'",
-        "-o" | "--close" => {
-            ", nor a need for it: what a command leaves running does not keep the lock"
-        }
-        "-u" | "--unlock" => ": tenure release gives back what tenure acquire took",
-        _ => return None,
-    };
-    Some(format!("there is no {option}{instead}"))
 }
 
 /// An error's chain of causes in one line, in the words of the system without its numbers.

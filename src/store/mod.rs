@@ -14,14 +14,15 @@ mod record;
 pub mod sqlite;
 
 use std::collections::HashMap;
+use std::fs;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
 use self::address::Address;
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::exit::Usage;
 use crate::lock::{Ahead, Ending, Entry, Event, Held, Lease, LockName, Request, Token};
 pub use crate::obstacle::Obstacle;
@@ -43,7 +44,14 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<Box<dyn Sto
         Some(Address::Etcd(_)) => return Err(without("etcd")),
         #[cfg(not(feature = "postgres"))]
         Some(Address::Postgres(_)) => return Err(without("postgres")),
-        Some(Address::File(path)) => boxed(sqlite::open(Some(path), purpose)?),
+        Some(Address::File(path)) => {
+            // For messages; where even that cannot be told, the store says what it finds.
+            let whole = path::absolute(path);
+            boxed(sqlite::open(
+                Some(whole.as_deref().unwrap_or(path)),
+                purpose,
+            )?)
+        }
         None => boxed(sqlite::open(None, purpose)?),
     })
 }
@@ -60,18 +68,23 @@ fn boxed(store: Option<impl Store + 'static>) -> Option<Box<dyn Store>> {
     store.map(|store| Box::new(store) as Box<dyn Store>)
 }
 
-/// Where the default store is, for a message that there is none.
+/// Where the store is that has nothing in it yet, for a message.
 ///
 /// # Errors
 /// The password database has no home for this user.
-pub fn default_location() -> Result<String> {
-    sqlite::default_location()
+pub fn location_of(named: Option<&Path>) -> Result<String> {
+    let Some(named) = named else {
+        return sqlite::default_location();
+    };
+    let path = fs::canonicalize(named).or_else(|_| path::absolute(named));
+    Ok(path.as_deref().unwrap_or(named).display().to_string())
 }
 
 /// By how much the local time at a moment is ahead of UTC; both in milliseconds. The time zone is that of the caller's
-/// environment.
+/// environment, or UTC where that cannot be read.
 pub fn local_offset(at: i64) -> i64 {
-    sqlite::local_offset(at).unwrap_or(0)
+    let zone = clock::zone_is_readable().then(|| sqlite::local_offset(at).ok());
+    zone.flatten().unwrap_or(0)
 }
 
 /// What came of a request for locks.

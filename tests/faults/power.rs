@@ -188,6 +188,7 @@ fn lay(sandbox: &Sandbox, image: &Image, dice: &mut Dice) {
     for (name, file) in &image.names {
         let path = sandbox.path(name);
         if path == sandbox.guard() {
+            fs::write(&kept, &image.contents[file]).expect("our own file");
             fs::hard_link(&kept, path).expect("our own file");
         } else if let Some((_, other)) = laid.iter().find(|(laid, _)| laid == file) {
             fs::hard_link(sandbox.path(other), path).expect("our own file");

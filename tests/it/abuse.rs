@@ -5,19 +5,11 @@ use std::process::Stdio;
 
 use crate::support::{SOON, Sandbox, Signal, ms, until};
 
-/// The fence of a grant.
-fn fence(sandbox: &Sandbox) -> i64 {
-    let call = sandbox.tenure().args(["run", "A", "--", "sh", "-c"]);
-    let outcome = call.arg("echo $TENURE_FENCE").run();
-    outcome.exits(0);
-    outcome.stdout.trim().parse().expect("a number")
-}
-
 #[test]
 fn deleted_side_files_make_no_second_holder_and_end_the_first() {
     for files in [&["l.db-wal", "l.db-shm"][..], &["l.db-wal"], &["l.db-shm"]] {
         let sandbox = Sandbox::new();
-        let first = fence(&sandbox);
+        let first = sandbox.fence("A");
         let script = "trap 'echo out >>log; exit 0' TERM; echo in >>log; echo ready; while :; do sleep 0.02; done";
         let call = sandbox.tenure().args(["run", "--ttl", "1h", "A", "--"]);
         let holder = call.args(["sh", "-c", script]).start_ready();
@@ -57,18 +49,18 @@ fn a_database_with_a_second_hard_link_is_refused_under_both_names() {
 #[test]
 fn fences_go_on_growing_when_a_backup_is_restored() {
     let sandbox = Sandbox::new();
-    let first = fence(&sandbox);
+    let first = sandbox.fence("A");
     let files = ["l.db", "l.db-wal"];
     for file in files {
         fs::copy(sandbox.path(file), sandbox.path(format!("{file}.bak"))).expect("it is there");
     }
-    let second = fence(&sandbox);
+    let second = sandbox.fence("A");
     fs::remove_file(sandbox.path("l.db-shm")).expect("it is there");
     for file in files {
         fs::copy(sandbox.path(format!("{file}.bak")), sandbox.path(file)).expect("it is there");
     }
     assert!(first < second);
-    assert!(second < fence(&sandbox));
+    assert!(second < sandbox.fence("A"));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! A CI service: several deploy scripts at once on one lock, one of them cancelled as GitHub's runner does it,
-//! by INT, then TERM, then KILL.
+//! by INT, then TERM, then KILL. And the scripts of the README and the manual that take their own lock.
 
 use std::fs;
 
 use crate::jobs::child_of;
+use crate::readme::blocks;
 use crate::support::{Call, Running, SOON, Sandbox, Signal, is_alive, ms, throughout, until};
 
 /// A deploy: notes when it enters and leaves, and flock(1) watches that no two are at work. With `stubborn`
@@ -202,4 +203,83 @@ fn sweep(sandbox: &Sandbox) {
         }
         left.is_empty()
     });
+}
+
+const RUN_PAGE: &str = include_str!("../../src/cli/pages/run.txt");
+
+/// The scripts that take their own lock, each up to where its work begins.
+fn own_lock_scripts() -> [String; 2] {
+    let example = |(script, _): (&'static str, _)| {
+        let (_, text) = script.split_once("cat >deploy <<'END'\n")?;
+        Some(text.to_owned())
+    };
+    let of_readme = blocks("sh example").into_iter().find_map(example);
+    let (_, of_page) = RUN_PAGE
+        .split_once("    #!/bin/sh\n")
+        .expect("a script in the page");
+    let of_page = of_page.replace("\n    ", "\n");
+    let of_page = format!("#!/bin/sh\n{}", of_page.trim_start());
+    [of_readme.expect("a script in the README"), of_page].map(|text| {
+        let start = r#" production -- "$0" "$@""#;
+        let (head, _) = text.split_once(start).expect("it starts itself again");
+        format!("{head}{start}\n")
+    })
+}
+
+/// A deploy that calls itself again, and notes with which fence each is at work.
+const NESTED_WORK: &str = r#"
+    echo "$1 with $TENURE_FENCE" >>history
+    [ "$1" = inner ] || "$0" inner
+"#;
+
+#[test]
+fn a_script_that_takes_its_own_lock_believes_no_environment_but_a_lease_that_holds_it() {
+    for script in own_lock_scripts() {
+        let sandbox = Sandbox::new();
+        sandbox.write_program("deploy", &format!("{script}{NESTED_WORK}"));
+        let over = sandbox.acquire(["production"]);
+        let release = ["release", "--token", &over];
+        sandbox.tenure().args(release).run().exits(0);
+        let other = sandbox.acquire(["another"]);
+        let plain = || sandbox.program("./deploy").arg("outer").db(sandbox.db());
+        let inherits = || plain().env("TENURE_LOCK", "production");
+        let callers = [
+            plain(),
+            inherits(),
+            inherits().env("TENURE_TOKEN", ""),
+            inherits().env("TENURE_TOKEN", &over),
+            inherits().env("TENURE_TOKEN", &other),
+        ];
+        for caller in callers {
+            let _ = fs::remove_file(sandbox.path("history"));
+            let holder = sandbox.holder("production");
+            let mut deploy = caller.start();
+            until(SOON, "it stands in the line", || {
+                assert!(!deploy.is_over(), "{}", deploy.stderr());
+                let status = sandbox.status();
+                let mut rows = status.iter();
+                rows.any(|row| row["name"] == "production" && row["waiting"] == 1)
+            });
+            assert_eq!(history(&sandbox), [""; 0], "beside the holder");
+            holder.end();
+            let outcome = deploy.wait().without_wait();
+            outcome.exits(0).prints_nothing().says_nothing();
+            let history = history(&sandbox);
+            let [outer, inner] = &history[..] else {
+                panic!("{history:?}");
+            };
+            let fence = outer.strip_prefix("outer with ").expect("its fence");
+            assert_eq!(inner.strip_prefix("inner with "), Some(fence));
+        }
+        // In whatever lease has the lock, it is at work at once.
+        let token = sandbox.acquire(["production"]);
+        let _ = fs::remove_file(sandbox.path("history"));
+        let caller = plain().env("TENURE_TOKEN", &token);
+        let caller = caller.env("TENURE_FENCE", "its own");
+        caller.run().exits(0).prints_nothing().says_nothing();
+        assert_eq!(
+            history(&sandbox),
+            ["outer with its own", "inner with its own"]
+        );
+    }
 }

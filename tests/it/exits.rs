@@ -687,7 +687,6 @@ fn a_command_that_is_not_there_is_127_and_leaves_the_lock_free() {
         "no-such-command",
         "./no-such-file",
         "/etc/passwd/x",
-        "",
     ] {
         let outcome = sandbox.tenure().args(["run", "A", "--", command]).run();
         if command == "/etc/passwd/x" {

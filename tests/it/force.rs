@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use serde_json::json;
+
 use crate::support::{Running, SOON, Sandbox, ms, throughout, until};
 
 /// CMD that needs half a second to clean up when it is told to end, and leaves word of each step.
@@ -277,6 +279,42 @@ fn the_other_locks_of_a_lease_go_with_the_one_that_was_named() {
     assert!(outcome.exits(0).stderr.contains("left"), "{outcome:#?}");
     holder.wait().exits(76);
     assert!(!sandbox.is_busy("left") && !sandbox.is_busy("right"));
+}
+
+#[test]
+fn a_name_that_nobody_holds_is_told_and_the_others_are_released() {
+    let sandbox = Sandbox::new();
+    let release = |words: &[&str]| {
+        let call = sandbox.tenure().args(["release", "--force"]);
+        call.args(words).run()
+    };
+    sandbox.acquire(["A"]);
+    release(&["A", "typo"]).is_not_held("typo is not held (in /*/l.db)");
+    assert!(!sandbox.is_busy("A"));
+    release(&["A", "typo"]).is_not_held("A and typo are not held (in /*/l.db)");
+
+    let holder = holder_that_cleans_up(&sandbox);
+    release(&["A", "typo", "one"]).is_not_held("one and typo are not held (in *)");
+    assert_eq!(holder.stdout(), "ready\ntold\nclean\n");
+    holder.wait().exits(76);
+
+    sandbox.acquire(["A"]);
+    let outcome = release(&["A", "typo", "-q", "--json"]);
+    outcome.exits(76).says_nothing();
+    let [released, failure] = &outcome.json()[..] else {
+        panic!("{outcome:#?}");
+    };
+    assert_eq!(released["names"], json!(["A"]));
+    let not_held = json!({ "reason": "not-held", "names": ["typo"] });
+    assert_eq!(*failure, not_held);
+    assert_eq!(release(&["typo", "-q", "--json"]).json(), [not_held]);
+
+    // One that is held by others than was thought.
+    let fence_of_a = fence(&sandbox, "A");
+    sandbox.acquire(["B"]);
+    release(&["A", "B", "--if-fence", &fence_of_a])
+        .is_not_held(&format!("B is not held with fence {fence_of_a} (in *)"));
+    assert!(!sandbox.is_busy("A") && sandbox.is_busy("B"));
 }
 
 #[test]

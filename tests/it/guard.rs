@@ -5,9 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use crate::support::{
-    Call, Running, SOON, Sandbox, for_each, is_alive, ms, throughout, until, wall_clock_shim,
-};
+use crate::support::{Call, Running, SOON, Sandbox, for_each, is_alive, ms, throughout, until};
 
 /// CMD that leaves its pid in the file `orphan` of a process that is in no group or session of
 /// tenure's, and then waits for its stdin to end.
@@ -43,14 +41,6 @@ fn tenure_in_another_boot(sandbox: &Sandbox) -> Call<'_> {
     sandbox
         .tenure()
         .via(["unshare", "-m", "sh", "-c", script, "sh"])
-}
-
-/// `tenure` with a wall clock that is wrong by so many seconds.
-fn tenure_with_wall_clock_off_by(sandbox: &Sandbox, seconds: i64) -> Call<'_> {
-    sandbox
-        .tenure()
-        .env("LD_PRELOAD", wall_clock_shim())
-        .env("STEP", seconds.to_string())
 }
 
 #[test]
@@ -449,8 +439,10 @@ fn a_wall_clock_set_back_at_a_reboot_does_not_prolong_a_bare_lease() {
     let script = "mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"";
     let attempt = || {
         tenure_in_another_boot(&sandbox);
-        let call =
-            tenure_with_wall_clock_off_by(&sandbox, -86_400).args(["run", "A", "--", "true"]);
+        let call = sandbox
+            .tenure()
+            .with_wall_clock_off_by(-86_400)
+            .args(["run", "A", "--", "true"]);
         call.via(["unshare", "-m", "sh", "-c", script, "sh"]).run()
     };
     attempt().is_busy("A");
@@ -465,8 +457,10 @@ fn the_wall_clock_ends_a_bare_lease_that_ran_out_while_the_machine_was_off() {
     let script = "mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"";
     let attempt = |seconds| {
         tenure_in_another_boot(&sandbox);
-        let call =
-            tenure_with_wall_clock_off_by(&sandbox, seconds).args(["run", "A", "--", "true"]);
+        let call = sandbox
+            .tenure()
+            .with_wall_clock_off_by(seconds)
+            .args(["run", "A", "--", "true"]);
         call.via(["unshare", "-m", "sh", "-c", script, "sh"]).run()
     };
     attempt(7200).exits(0);
@@ -476,7 +470,7 @@ fn the_wall_clock_ends_a_bare_lease_that_ran_out_while_the_machine_was_off() {
 fn boots_that_take_turns_do_not_prolong_a_bare_lease() {
     // A container with a boot id of its own, and a wall clock that was set back after the grant.
     let sandbox = Sandbox::new();
-    let call = tenure_with_wall_clock_off_by(&sandbox, 86_400);
+    let call = sandbox.tenure().with_wall_clock_off_by(86_400);
     call.args(["acquire", "A", "--ttl", "2s"]).run().exits(0);
     let start = Instant::now();
     until(SOON, "the lease is over", || {
@@ -513,11 +507,15 @@ fn a_step_of_the_wall_clock_neither_ends_nor_prolongs_a_lease() {
     let sandbox = Sandbox::new();
     let day = 86_400;
     let attempt = |seconds| {
-        tenure_with_wall_clock_off_by(&sandbox, seconds)
+        sandbox
+            .tenure()
+            .with_wall_clock_off_by(seconds)
             .args(["run", "A", "--", "true"])
             .run()
     };
-    let date = tenure_with_wall_clock_off_by(&sandbox, -20_000 * day)
+    let date = sandbox
+        .tenure()
+        .with_wall_clock_off_by(-20_000 * day)
         .via(["date", "+%Y", "-r"])
         .run();
     assert_eq!(date.code, Some(0), "the clock shim can be loaded");
@@ -533,7 +531,7 @@ fn a_step_of_the_wall_clock_neither_ends_nor_prolongs_a_lease() {
         .exits(0);
 
     for (theirs, ours) in [(day, 0), (-day, 0), (0, day), (0, -day)] {
-        let call = tenure_with_wall_clock_off_by(&sandbox, theirs);
+        let call = sandbox.tenure().with_wall_clock_off_by(theirs);
         call.args(["acquire", "A", "--ttl", "800ms"]).run().exits(0);
         let start = Instant::now();
         attempt(ours).is_busy("A");

@@ -130,6 +130,8 @@ fn no_value_in_any_column_ends_a_command_by_a_panic_or_speaks_to_a_terminal() {
     );
 }
 
+const IS_ANOTHERS: &str = "is another user's, in a directory that everybody may write to";
+
 #[test]
 fn a_strangers_link_in_a_directory_for_all_is_not_followed() {
     let sandbox = Sandbox::new();
@@ -155,8 +157,7 @@ fn a_strangers_link_in_a_directory_for_all_is_not_followed() {
         }
         mode(0o1777);
         for path in [&link, &second] {
-            let why =
-                "it is another user's symbolic link in a directory that everybody may write to";
+            let why = format!("{} {IS_ANOTHERS}", link.display());
             run(path).is_store_error(&format!("cannot open {}: {why}", path.display()));
             assert_eq!(fs::read(&target).unwrap_or_default(), b"");
             assert_eq!(target.exists(), is_there);
@@ -172,4 +173,134 @@ fn a_strangers_link_in_a_directory_for_all_is_not_followed() {
     lchown(&link, Some(1000), None).expect("we are root");
     chown(&directory, Some(1000), None).expect("we are root");
     run(&link).exits(0);
+}
+
+#[test]
+fn a_strangers_link_to_a_directory_is_not_followed_either() {
+    let sandbox = Sandbox::new();
+    let (for_all, target) = (sandbox.path("for-all"), sandbox.path("target"));
+    for directory in [&for_all, &target] {
+        fs::create_dir(directory).expect("a fresh directory");
+    }
+    let link = for_all.join("link");
+    symlink("../target", &link).expect("a fresh directory");
+    lchown(&link, Some(1000), None).expect("we are root");
+    let run = || {
+        let call = sandbox.tenure().db(link.join("l.db"));
+        call.args(["run", "A", "--", "true"]).run()
+    };
+    for mode in [0o1777, 0o777, 0o1773] {
+        fs::set_permissions(&for_all, Permissions::from_mode(mode)).expect("ours");
+        run().is_store_error(&format!("cannot open *: {} {IS_ANOTHERS}", link.display()));
+        assert_eq!(fs::read_dir(&target).expect("ours").count(), 0);
+    }
+    fs::set_permissions(&for_all, Permissions::from_mode(0o775)).expect("ours");
+    run().exits(0);
+    assert!(target.join("l.db").exists());
+}
+
+#[test]
+fn a_strangers_files_in_a_directory_for_all_are_not_filled_and_give_no_database_their_mode() {
+    for (name, mode) in [
+        ("l.db-guard", 0o666),
+        ("l.db-guard", 0o644),
+        ("l.db", 0o666),
+    ] {
+        for directory in [0o1777, 0o777] {
+            let sandbox = Sandbox::new();
+            fs::set_permissions(sandbox.dir(), Permissions::from_mode(directory)).expect("ours");
+            let file = sandbox.path(name);
+            fs::write(&file, "").expect("our own directory");
+            fs::set_permissions(&file, Permissions::from_mode(mode)).expect("ours");
+            chown(&file, Some(1000), Some(1000)).expect("we are root");
+            let run = || sandbox.tenure().args(["run", "A", "--", "true"]).run();
+            run().is_store_error(&format!("cannot *: {} {IS_ANOTHERS}", file.display()));
+            assert_eq!(fs::read(&file).expect("it is there"), b"");
+            assert!(name == "l.db" || !sandbox.db().exists());
+            // Where strangers may not make files, it was put there on purpose.
+            fs::set_permissions(sandbox.dir(), Permissions::from_mode(0o755)).expect("ours");
+            run().exits(0);
+            let made = fs::metadata(sandbox.db()).expect("it was made");
+            assert_eq!(made.permissions().mode() & 0o777, mode & 0o666);
+        }
+    }
+}
+
+#[test]
+fn a_guard_file_that_a_stranger_made_anew_is_not_used() {
+    let sandbox = Sandbox::new();
+    let run = || sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    run().exits(0);
+    fs::remove_file(sandbox.guard()).expect("it was made");
+    fs::write(sandbox.guard(), "").expect("our own directory");
+    chown(sandbox.guard(), Some(1000), Some(1000)).expect("we are root");
+    fs::set_permissions(sandbox.dir(), Permissions::from_mode(0o1777)).expect("ours");
+    run().is_store_error(&format!("cannot open *: *-guard {IS_ANOTHERS}"));
+}
+
+#[test]
+fn a_program_that_locks_all_of_the_guard_file_is_told_of() {
+    let sandbox = Sandbox::new();
+    sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    // F_OFD_SETLK of a read lock on the whole file, as anybody can who may read it.
+    let script = "import fcntl, struct; f = open('l.db-guard'); fcntl.fcntl(f, 37, struct.pack('hhqqi4x', 0, 0, 0, 0, 0)); print('ready', flush=True); input()";
+    let call = sandbox.program("python3").args(["-c", script]);
+    let reader = call.start_ready();
+    let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    let why = "cannot lock *-guard: another program has locked all of it";
+    outcome.is_store_error(why);
+    reader.kill();
+    let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    outcome.exits(0);
+}
+
+#[test]
+fn a_side_file_is_no_database() {
+    let sandbox = Sandbox::new();
+    sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    for name in ["l.db-guard", "l.db-wal", "l.db-shm", "l.db-journal"] {
+        for is_empty in [false, true] {
+            let file = sandbox.path(name);
+            if is_empty {
+                fs::write(&file, "").expect("our own directory");
+            }
+            let before = fs::read(&file).ok();
+            for words in [
+                &["run", "A", "--", "touch", "ran"][..],
+                &["acquire", "A"],
+                &["extend", "--token", "00000000000000000000000000000000"],
+                &["status"],
+            ] {
+                let outcome = sandbox.tenure().db(&file).args(words).run();
+                outcome.is_store_error("cannot use *: it is a side file of *l.db");
+                assert_eq!(fs::read(&file).ok(), before);
+            }
+        }
+    }
+    assert!(!sandbox.path("ran").exists());
+    // By its name alone none is.
+    let other = sandbox.path("night-guard");
+    let call = sandbox.tenure().db(&other).args(["run", "A", "--", "true"]);
+    call.run().exits(0);
+}
+
+#[test]
+fn an_empty_file_is_filled_by_those_alone_who_take_a_lock() {
+    let sandbox = Sandbox::new();
+    let token = "00000000000000000000000000000000";
+    for content in [&b""[..], b"tenure: unfinished"] {
+        fs::write(sandbox.db(), content).expect("our own directory");
+        for words in [
+            &["extend", "--token", token][..],
+            &["release", "--token", token],
+            &["release", "--force", "A"],
+        ] {
+            let outcome = sandbox.tenure().args(words).run();
+            outcome.is_store_error("cannot open *: there is no database yet *");
+        }
+        sandbox.tenure().arg("status").run().exits(0);
+        assert_eq!(fs::read(sandbox.db()).expect("it is there"), content);
+    }
+    let run = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    run.exits(0);
 }

@@ -1,11 +1,15 @@
 //! `tenure log`: what happened, each thing told apart, with times that add up; whatever the names and commands are.
 
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
+use crate::pty::Terminal;
 use crate::support::{SOON, Sandbox, Signal, ms, until};
 
 /// What the log has, as `log --json` tells it.
@@ -130,6 +134,55 @@ fn a_line_tells_it_to_people_in_their_local_time() {
         humantime::parse_rfc3339(&rfc).expect("a moment")
     };
     assert_eq!(moment(&utc) + Duration::from_hours(3), moment(&east));
+}
+
+/// A file of a time zone that is so many seconds ahead of UTC: no moments of change, one kind of time, a name of it.
+fn zone(ahead: i32) -> Vec<u8> {
+    let counts = [0u32, 0, 0, 0, 1, 4].map(u32::to_be_bytes).concat();
+    let kind = [&ahead.to_be_bytes()[..], &[0, 0]].concat();
+    [b"TZif", &[0; 16][..], &counts, &kind, b"ZON\0"].concat()
+}
+
+#[test]
+fn a_time_zone_that_would_be_waited_for_is_utc() {
+    let sandbox = Sandbox::new();
+    let run = ["run", "A", "--", "true"];
+    sandbox.tenure().args(run).run().exits(0);
+    let told = |zone: &OsStr, directory: &Path| {
+        let call = sandbox.tenure().arg("log").env("TZ", zone);
+        let outcome = call.env("TZDIR", directory).run();
+        outcome.exits(0).says_nothing().took(..SOON);
+        outcome.stdout
+    };
+    let dir = sandbox.dir();
+    fs::write(dir.join("zone"), zone(3 * 3600)).unwrap();
+    let utc = told("UTC".as_ref(), &dir);
+    let zones = |name: &str| {
+        let path = dir.join(name);
+        let with_colon = format!(":{}", path.display());
+        [
+            (path.into_os_string(), Path::new("/nope")),
+            (with_colon.into(), Path::new("/nope")),
+            (name.into(), &*dir),
+        ]
+    };
+    for (zone, directory) in zones("zone") {
+        assert_ne!(told(&zone, directory), utc, "{zone:?} is read");
+    }
+    let mkfifo = sandbox.program("mkfifo").arg("fifo");
+    mkfifo.run().exits(0);
+    fs::create_dir(dir.join("directory")).unwrap();
+    fs::copy(dir.join("zone"), dir.join("huge")).unwrap();
+    let huge = File::options().write(true).open(dir.join("huge"));
+    huge.unwrap().set_len(2 << 20).unwrap();
+    // A terminal to which nobody types.
+    let terminal = Terminal::new();
+    symlink(terminal.path(), dir.join("terminal")).unwrap();
+    for name in ["fifo", "directory", "huge", "terminal", "/dev/zero"] {
+        for (zone, directory) in zones(name) {
+            assert_eq!(told(&zone, directory), utc, "{zone:?}");
+        }
+    }
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 #![allow(unsafe_code)]
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -72,6 +73,12 @@ impl Terminal {
         };
         terminal.resize(80);
         terminal
+    }
+
+    /// The device that programs open.
+    pub fn path(&self) -> PathBuf {
+        let number = self.line.as_raw_fd();
+        fs::read_link(format!("/proc/self/fd/{number}")).expect("it is open")
     }
 
     /// Starts the command as the leader of a new session on this terminal, with nothing ignored.

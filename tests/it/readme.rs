@@ -5,7 +5,7 @@ use std::fs;
 
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::support::{Call, Running, SOON, Sandbox, TENURE, until};
+use crate::support::{Call, Running, SOON, Sandbox, Signal, TENURE, ms, throughout, until};
 
 const README: &str = include_str!("../../README.md");
 
@@ -88,9 +88,13 @@ fn one_after_the_other<'a>(sandbox: &'a Sandbox, [first, second]: [Call<'a>; 2])
     assert_eq!(log(), "deploy\ndeploy\n");
 }
 
-/// A job of a CI service: its script with its variables, of which the database is the sandbox's.
+/// A job of a CI service: its script in a file, as the service calls a shell for it, with its variables, of which the
+/// database is the sandbox's.
 fn ci_job<'a>(sandbox: &'a Sandbox, shell: &[&str], script: &str, variables: &Yaml) -> Call<'a> {
-    let mut call = sandbox.program(shell[0]).args(&shell[1..]).arg(script);
+    let file = sandbox.path(format!("{}.sh", shell.join("")));
+    fs::write(&file, script).unwrap();
+    let call = sandbox.program(shell[0]).args(&shell[1..]).arg(file);
+    let mut call = call.detached();
     for (name, value) in variables.as_hash().expect("variables") {
         call = call.env(name.as_str().unwrap(), value.as_str().unwrap());
     }
@@ -101,9 +105,8 @@ fn ci_job<'a>(sandbox: &'a Sandbox, shell: &[&str], script: &str, variables: &Ya
     call.db(sandbox.db())
 }
 
-#[test]
-fn the_jobs_of_two_ci_services_go_one_at_a_time() {
-    let sandbox = Sandbox::new();
+/// The jobs of GitHub Actions and of GitLab CI.
+fn ci_jobs(sandbox: &Sandbox) -> [Call<'_>; 2] {
     let github = &YamlLoader::load_from_str(block("yaml github")).unwrap()[0];
     assert!(github["name"].as_str().is_some() && !github["on"].is_badvalue());
     let job = &github["jobs"]["deploy"];
@@ -122,25 +125,60 @@ fn the_jobs_of_two_ci_services_go_one_at_a_time() {
         .iter()
         .find(|step| !step["run"].is_badvalue())
         .unwrap();
-    // As the service calls a shell, but that it puts the script into a file.
-    let first = ci_job(
-        &sandbox,
-        &["bash", "-e", "-c"],
-        step["run"].as_str().unwrap(),
-        &step["env"],
-    );
+    let script = step["run"].as_str().unwrap();
+    let first = ci_job(sandbox, &["bash", "-e"], script, &step["env"]);
 
     let gitlab = &YamlLoader::load_from_str(block("yaml gitlab")).unwrap()[0];
     let job = &gitlab["deploy"];
     assert!(job["stage"].as_str().is_some() && job["tags"].as_vec().is_some());
     let lines = job["script"].as_vec().expect("a script").iter();
     let lines: Vec<&str> = lines.map(|line| line.as_str().unwrap()).collect();
-    let shell = ["bash", "-e", "-o", "pipefail", "-c"];
-    let second = ci_job(&sandbox, &shell, &lines.join("\n"), &job["variables"]);
+    let shell = ["bash", "-e", "-o", "pipefail"];
+    let second = ci_job(sandbox, &shell, &lines.join("\n"), &job["variables"]);
 
-    let first = first.env("GITHUB_REPOSITORY", "ann/shop");
-    let second = second.env("CI_PROJECT_PATH", "bob/shop");
-    one_after_the_other(&sandbox, [first, second]);
+    [
+        first.env("GITHUB_REPOSITORY", "ann/shop"),
+        second.env("CI_PROJECT_PATH", "bob/shop"),
+    ]
+}
+
+#[test]
+fn the_jobs_of_two_ci_services_go_one_at_a_time() {
+    let sandbox = Sandbox::new();
+    one_after_the_other(&sandbox, ci_jobs(&sandbox));
+}
+
+#[test]
+fn what_a_runner_signals_to_the_shell_alone_reaches_the_deploy_which_cleans_up_under_its_lock() {
+    let sandbox = Sandbox::new();
+    sandbox.write_program(
+        "deploy",
+        "#!/bin/sh
+        trap 'echo told >>log' INT
+        trap 'echo told again >>log' TERM
+        echo deploy >>log
+        until [ -e go ]; do sleep .05; done
+        echo cleaned >>log
+        exit 3",
+    );
+    let log = || fs::read_to_string(sandbox.path("log")).unwrap_or_default();
+    for job in ci_jobs(&sandbox) {
+        let mut job = job.start();
+        until(SOON, "it is at work", || log() == "deploy\n");
+        job.signal(Signal::INT);
+        until(SOON, "it is told", || log() == "deploy\ntold\n");
+        job.signal(Signal::TERM);
+        until(SOON, "and again", || log().ends_with("told again\n"));
+        let is_held = || !job.is_over() && sandbox.is_busy("production");
+        throughout(ms(300), "it has the lock while it cleans up", is_held);
+        fs::write(sandbox.path("go"), "").unwrap();
+        job.wait().exits(3);
+        assert_eq!(log(), "deploy\ntold\ntold again\ncleaned\n");
+        assert!(!sandbox.is_busy("production"));
+        for file in ["log", "go"] {
+            fs::remove_file(sandbox.path(file)).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -477,6 +477,54 @@ fn every_row_of_json_has_every_key_of_the_man_page() {
 }
 
 #[test]
+fn no_secret_of_a_command_line_or_an_address_is_kept_but_a_note_is_the_users_own() {
+    let sandbox = Sandbox::new();
+    let token = sandbox.acquire(["other"]);
+    let url = "postgres://ann:pass-1@db/app?password=pass-2";
+    let script = format!("echo ready; read x; : --token {token} {url}");
+    let call = sandbox.tenure().args(["run", "A", "--note", url]);
+    let call = call
+        .env("GITLAB_CI", "true")
+        .env("CI_JOB_URL", "https://ci:pass-3@gitlab/job/7");
+    let holder = call.args(["--", "sh", "-c", &script]).start_ready();
+    // Whose command line is the caller's, of one that acquires and of one that releases.
+    let script = format!(
+        "tenure acquire B; : {token}; tenure release --force B; tenure run A -- {url} {token}"
+    );
+    let refused = sandbox.sh(&script).run();
+    refused.exits(75);
+
+    let tenure = |words: &[&str]| sandbox.tenure().args(words).run();
+    let said = [
+        tenure(&["status", "--json"]).stdout,
+        tenure(&["status"]).stdout,
+        tenure(&["status", "A"]).stdout,
+        tenure(&["log"]).stdout,
+        tenure(&["log", "--json"]).stdout,
+        refused.stderr,
+    ];
+    let rows = sandbox.connect();
+    let rows = rows.prepare("select command || coalesce(url, '') from ticket union all select command || coalesce(by, '') || coalesce(url, '') from log");
+    let mut rows = rows.unwrap();
+    let kept = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let kept: Vec<String> = kept.map(Result::unwrap).collect();
+    assert!(kept.len() > 3, "{kept:?}");
+    let said = said.map(|text| text.replace(url, "its note"));
+    for text in said.iter().chain(&kept) {
+        assert!(!text.contains(&token) && !text.contains("pass-"), "{text}");
+    }
+    let a = &sandbox.status()[0];
+    assert_eq!(a["name"], "A");
+    assert_eq!(
+        a["command"],
+        "sh -c 'echo ready; read x; : --token *** postgres://***@db/app?password=***'"
+    );
+    assert_eq!(a["url"], "https://***@gitlab/job/7");
+    assert_eq!(a["note"], url);
+    holder.end().exits(0);
+}
+
+#[test]
 fn neither_tables_nor_json_have_anything_that_commands_a_terminal() {
     let sandbox = Sandbox::new();
     let harmful =

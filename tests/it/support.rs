@@ -259,6 +259,12 @@ impl Sandbox {
         ])
     }
 
+    /// The fencing number that a `run` of this lock is given.
+    #[track_caller]
+    pub fn fence(&self, name: &str) -> i64 {
+        self.tenure().fence(name)
+    }
+
     /// Every live process of this sandbox: those whose environment has its mark.
     pub fn processes(&self) -> Vec<i32> {
         let mark = [
@@ -359,6 +365,29 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// The fencing number that this program gives a `run` of a lock.
+    #[track_caller]
+    pub fn fence(self, name: &str) -> i64 {
+        let words = [
+            "run",
+            "--wait",
+            "30s",
+            name,
+            "--",
+            "printenv",
+            "TENURE_FENCE",
+        ];
+        let outcome = self.args(words).run();
+        outcome.exits(0).says_nothing();
+        outcome.stdout.trim_end().parse().expect("a number")
+    }
+
+    /// With a wall clock that is wrong by so many seconds.
+    pub fn with_wall_clock_off_by(self, seconds: i64) -> Self {
+        self.env("LD_PRELOAD", wall_clock_shim())
+            .env("STEP", seconds.to_string())
+    }
+
     pub fn arg(mut self, word: impl AsRef<OsStr>) -> Self {
         self.words.push(word.as_ref().to_owned());
         self

@@ -3,11 +3,12 @@
 //! Everything here happens before SQLite opens the file in this process, or asks about the path only: closing a
 //! descriptor of the database would drop the locks that SQLite has on it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,9 +20,10 @@ use rustix::fs::{
 use rustix::process::umask;
 
 use super::connection::SETTLING;
+use super::ticket::BOOT_JUMP;
 use crate::chance;
 use crate::clock::Clock;
-use crate::guard::Guard;
+use crate::guard::{Guard, Note};
 use crate::wait;
 
 /// `tenu`, in the file's header: the file is ours.
@@ -54,7 +56,7 @@ const APPLICATION_ID_AT: usize = 68;
 const MAKING: Duration = Duration::from_secs(10);
 
 /// The pause between two looks while it waits.
-const LOOK: Duration = Duration::from_millis(2);
+pub const LOOK: Duration = Duration::from_millis(2);
 
 /// File systems on which neither SQLite's locks nor ours can be relied on, by statfs(2)'s `f_type`.
 const NETWORK: [(u64, &str); 20] = [
@@ -85,6 +87,8 @@ const NETWORK: [(u64, &str); 20] = [
 pub struct Identity {
     database: (u64, u64),
     side: Option<[(u64, u64); 2]>,
+    /// When the database and its log were made, for inodes are given to the next who makes a file.
+    made: (u64, u64),
 }
 
 /// What stands at the database's path.
@@ -135,43 +139,67 @@ pub fn resolve(path: &Path) -> Result<PathBuf> {
     /// As many links as the kernel follows.
     const LINKS: usize = 40;
     let why = || format!("cannot open {}", path.display());
-    let mut at = std::path::absolute(path).with_context(why)?;
-    for _ in 0..LINKS {
-        match fs::read_link(&at) {
-            // It may lead to nothing yet: the database will be made where it points.
-            Ok(target) => {
-                check_link(&at).with_context(why)?;
-                let parent = at.parent().unwrap_or(Path::new("/"));
-                at = fs::canonicalize(parent).with_context(why)?.join(target);
-                continue;
-            }
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
-                    break;
-                };
-                let parent = fs::canonicalize(parent).with_context(why)?;
-                if at.as_os_str().as_encoded_bytes().ends_with(b"/") {
-                    break;
-                }
-                return Ok(parent.join(name));
-            }
-            Err(error) => return Err(error).with_context(why),
+    let named = std::path::absolute(path).with_context(why)?;
+    let must_be_there = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let mut links = 0;
+    let mut at = PathBuf::from("/");
+    let mut ahead: Vec<OsString> = parts(&named).collect();
+    while let Some(part) = ahead.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
         }
-        return fs::canonicalize(&at).with_context(why);
+        let next = at.join(&part);
+        let found = match fs::symlink_metadata(&next) {
+            Err(error)
+                if error.kind() == ErrorKind::NotFound && ahead.is_empty() && !must_be_there =>
+            {
+                return Ok(next);
+            }
+            other => other.with_context(why)?,
+        };
+        if found.is_symlink() {
+            check_owner(&next, found.uid(), None).with_context(why)?;
+            links += 1;
+            if links > LINKS {
+                return Err(io::Error::from_raw_os_error(libc::ELOOP)).with_context(why);
+            }
+            let target = fs::read_link(&next).with_context(why)?;
+            if target.is_absolute() {
+                at = "/".into();
+            }
+            ahead.extend(parts(&target));
+        } else if !found.is_dir() && !ahead.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::ENOTDIR)).with_context(why);
+        } else {
+            at = next;
+        }
     }
-    Err(anyhow!("no such file or directory")).with_context(why)
+    Ok(at)
 }
 
-/// Refuses a link in a directory such as `/tmp`, to which everybody may write, that is neither the caller's nor the
-/// directory's owner's: it may have been laid there for him to make or fill a file of his where it points. Kernels have
-/// the same rule, which not all of them are told to keep, and nobody who reads links himself.
-fn check_link(link: &Path) -> Result<()> {
-    let owner = fs::symlink_metadata(link)?.uid();
-    let around = fs::metadata(link.parent().unwrap_or(Path::new("/")))?;
-    let is_for_all = around.mode() & 0o1002 == 0o1002;
-    if is_for_all && owner != around.uid() && owner != rustix::process::geteuid().as_raw() {
-        bail!("it is another user's symbolic link in a directory that everybody may write to");
+/// What a path goes through, the last first.
+fn parts(path: &Path) -> impl Iterator<Item = OsString> + '_ {
+    path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
+
+/// Refuses what lies in a directory such as `/tmp`, to which everybody may write, and is neither the caller's nor root's, nor
+/// the directory's owner's, nor that of whoever else is trusted with it. A link may have been laid there for the caller to
+/// make a file of his where it points, and a file to give its mode to the one that he makes. Kernels have the same rule
+/// for links, which not all of them are told to keep, and nobody who reads links himself.
+fn check_owner(path: &Path, owner: u32, also: Option<u32>) -> Result<()> {
+    let around = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
+    let is_for_all = around.mode() & 0o002 != 0;
+    let own = rustix::process::geteuid().as_raw();
+    if is_for_all && ![own, 0, around.uid()].contains(&owner) && also != Some(owner) {
+        bail!(
+            "{} is another user's, in a directory that everybody may write to",
+            path.display()
+        );
     }
     Ok(())
 }
@@ -252,6 +280,25 @@ pub fn peek(path: &Path) -> Result<Content> {
     Ok(Content::Database)
 }
 
+/// Refuses a side file of a database, which an empty one would be filled for one.
+///
+/// # Errors
+/// It is one, and the message says of which database.
+pub fn check_name(path: &Path) -> Result<()> {
+    for ending in ["-guard", "-wal", "-shm", "-journal"] {
+        let name = path.as_os_str().as_encoded_bytes();
+        let database = name.strip_suffix(ending.as_bytes()).map(OsStr::from_bytes);
+        if let Some(database) = database.map(Path::new).filter(|path| path.is_file()) {
+            bail!(
+                "cannot use {}: it is a side file of {}",
+                path.display(),
+                database.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Refuses what another version made.
 ///
 /// # Errors
@@ -283,7 +330,7 @@ pub fn identity(path: &Path) -> Result<Option<Identity>> {
             CWD,
             path,
             AtFlags::SYMLINK_NOFOLLOW,
-            StatxFlags::BASIC_STATS | StatxFlags::MNT_ID,
+            StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID,
         )
     };
     let file = match about(path) {
@@ -308,7 +355,17 @@ pub fn identity(path: &Path) -> Result<Option<Identity>> {
     Ok(Some(Identity {
         database: device_and_inode(&file),
         side: None,
+        made: (making_of(&file), 0),
     }))
+}
+
+/// In nanoseconds since 1970; 0 where the file system does not know.
+fn making_of(file: &Statx) -> u64 {
+    let made = file.stx_btime;
+    let second = u64::try_from(made.tv_sec).unwrap_or(0);
+    second
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(made.tv_nsec.into())
 }
 
 fn device_and_inode(file: &Statx) -> (u64, u64) {
@@ -349,22 +406,33 @@ fn makers_files(path: &Path) -> io::Result<Vec<fs::DirEntry>> {
 const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
 
 impl Identity {
+    /// What the guard file is to say of these files.
+    pub fn note(&self) -> Note {
+        Note {
+            number: 0,
+            database: (self.database.1, self.made.0),
+            log: self.side.map_or((0, 0), |[(_, log), _]| (log, self.made.1)),
+        }
+    }
+
     /// With that of the side files, once they are open: whoever replaces those has a database of his own.
     ///
     /// # Errors
     /// They cannot be found.
     pub fn with_side_files(self, path: &Path) -> io::Result<Self> {
-        let about = |ending| at(&beside(path, ending)).map(|file| device_and_inode(&file));
-        let side = [about(SIDE_FILES[0])?, about(SIDE_FILES[1])?];
+        let [log, index] = SIDE_FILES.map(|ending| at(&beside(path, ending)));
+        let (log, index) = (log?, index?);
         Ok(Self {
-            side: Some(side),
+            side: Some([device_and_inode(&log), device_and_inode(&index)]),
+            made: (self.made.0, making_of(&log)),
             ..self
         })
     }
 }
 
 fn at(path: &Path) -> rustix::io::Result<Statx> {
-    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO)
+    let what = StatxFlags::INO | StatxFlags::BTIME;
+    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, what)
 }
 
 /// Whether the path still leads to this file, and its side files are those that it was opened with.
@@ -391,36 +459,88 @@ fn uses_log(path: &Path) -> bool {
         && header[18..] == [2, 2]
 }
 
-/// Waits for the holders of a database whose side files were deleted: what they have committed is lost to whoever
-/// opens it now, but not to the kernel.
+/// What a database has lost that stands at its path, before anybody has opened it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    SideFiles,
+    /// It came in the place of another, whose side files are still there: SQLite would take them for its own.
+    Place,
+}
+
+fn loss(path: &Path, guard: &Guard) -> Result<Option<Loss>> {
+    let exists = |ending: &&str| beside(path, ending).exists();
+    let note = guard.note()?;
+    let Some(identity) = identity(path)? else {
+        return Ok(None);
+    };
+    if note.is_some_and(|note| {
+        let log = at(&beside(path, SIDE_FILES[0]));
+        // The same by its making: what came along with the database is its own, whatever inode it got.
+        let is_same = |log: Statx| (log.stx_ino, making_of(&log)) == note.log && note.log.1 != 0;
+        note.database != identity.note().database && log.is_ok_and(is_same)
+    }) {
+        return Ok(Some(Loss::Place));
+    }
+    let is_lost = !SIDE_FILES.iter().all(exists) && uses_log(path);
+    Ok(is_lost.then_some(Loss::SideFiles))
+}
+
+/// Waits for the holders of a database whose side files were deleted, or which is no more in its place: what they have
+/// committed is lost to whoever opens it now, but not to the kernel.
 ///
 /// # Errors
 /// They do not end, or cannot be asked about.
 pub fn wait_for_lost_holders(path: &Path) -> Result<()> {
+    let why = || format!("cannot open {}", Guard::path_for(path).display());
     let deadline = Instant::now() + MAKING;
-    let are_there = || {
-        SIDE_FILES
-            .iter()
-            .all(|ending| beside(path, ending).exists())
-    };
-    while !are_there() && uses_log(path) {
-        let lives = match Guard::open_to_ask(path) {
-            Ok(guard) => guard.has_living_tickets(),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+    loop {
+        let guard = match Guard::open_to_ask(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other.with_context(why)?,
         };
-        if !lives.with_context(|| format!("cannot open {}", Guard::path_for(path).display()))? {
+        let Some(loss) = loss(path, &guard)? else {
+            return Ok(());
+        };
+        let lives = guard.has_living_tickets().with_context(why)?;
+        if !lives && (loss == Loss::SideFiles || take_place(path)?) {
             return Ok(());
         }
         if Instant::now() > deadline {
+            let what = match loss {
+                Loss::SideFiles => "its side files were deleted",
+                Loss::Place => "it was put in the place of another",
+            };
             bail!(
-                "cannot use {}: its side files were deleted while processes hold locks of it, and they have not ended",
+                "cannot use {}: {what} while processes hold locks of it, and they have not ended",
                 path.display()
             );
         }
         wait::pause_unless_interrupted(LOOK)?;
     }
-    Ok(())
+}
+
+/// Removes the side files of the database that was here before; false while others are at it.
+fn take_place(path: &Path) -> Result<bool> {
+    let why = || format!("cannot use {}", path.display());
+    let guard = open_guard(path)?;
+    if !guard.lock_creation().with_context(why)? || guard.is_replaced() {
+        return Ok(false);
+    }
+    if loss(path, &guard)? != Some(Loss::Place) || guard.has_living_tickets().with_context(why)? {
+        return Ok(false);
+    }
+    let number = guard.note()?.map_or(0, |note| note.number);
+    remove_leftovers(path).with_context(why)?;
+    let Some(identity) = identity(path)? else {
+        return Ok(false);
+    };
+    // Those who come next make side files, which may get the same inodes: nobody is to remove these.
+    let note = Note {
+        number,
+        ..identity.note()
+    };
+    guard.write_note(note, true).with_context(why)?;
+    Ok(true)
 }
 
 /// Fails unless the path still leads to this file: asked with the write lock had, before an answer is given that
@@ -486,6 +606,7 @@ pub fn make(path: &Path, clock: &Clock) -> Result<()> {
 /// # Errors
 /// Those of open(2), with the path.
 pub fn open_guard(path: &Path) -> Result<Guard> {
+    let why = || format!("cannot open {}", Guard::path_for(path).display());
     let began = Instant::now();
     loop {
         let database = fs::metadata(path).ok();
@@ -499,6 +620,9 @@ pub fn open_guard(path: &Path) -> Result<Guard> {
         };
         match opened {
             Ok(guard) => {
+                let owner = guard.owner().with_context(why)?;
+                let also = database.as_ref().map(MetadataExt::uid);
+                check_owner(&Guard::path_for(path), owner, also).with_context(why)?;
                 if let Some(found) = database {
                     guard.match_access(found.mode(), found.uid(), found.gid());
                 }
@@ -512,10 +636,7 @@ pub fn open_guard(path: &Path) -> Result<Guard> {
             {
                 wait::pause(LOOK);
             }
-            Err(error) => {
-                let path = Guard::path_for(path);
-                return Err(error).with_context(|| format!("cannot open {}", path.display()));
-            }
+            Err(error) => return Err(error).with_context(why),
         }
     }
 }
@@ -594,15 +715,23 @@ fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
     connection.execute_batch("pragma journal_mode = wal; pragma synchronous = full;")?;
     let schema = bare(SCHEMA);
     connection.execute_batch(&format!("begin immediate; {schema} pragma application_id = {APPLICATION_ID}; pragma user_version = {LAYOUT};"))?;
-    // A counter that starts at the time of day goes on growing when the file is deleted and made anew.
     connection.execute(
         "insert into store (singleton, serial, boot_id) values (1, ?1, ?2)",
-        params![clock.now().wall, clock.boot_id()],
+        params![first_number(guard, clock)?, clock.boot_id()],
     )?;
     connection.execute_batch("commit; pragma wal_checkpoint(truncate);")?;
     connection.close().map_err(|(_, error)| error)?;
     File::open(temporary)?.sync_all()?;
     Ok(())
+}
+
+/// Where a new counter begins, so that it goes on growing when the file was deleted: behind all numbers that the guard
+/// file knows of, and those that a power failure has taken back there; and where that was deleted too, at the time of day,
+/// which is ahead of a counter that was moved by nothing but grants.
+fn first_number(guard: &Guard, clock: &Clock) -> Result<i64> {
+    let note = guard.note()?;
+    let behind = note.map(|note| note.number.saturating_add(BOOT_JUMP));
+    Ok(clock.now().wall.max(behind.unwrap_or(0)))
 }
 
 /// The schema without what only its readers need: whoever opens the database reads and parses all of it.
@@ -642,6 +771,7 @@ fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
         .write(true)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)?;
+    check_owner(path, target.metadata()?.uid(), None)?;
     let temporary = build(path, guard, clock)?;
     let image = fs::read(&temporary);
     let _ = fs::remove_file(&temporary);

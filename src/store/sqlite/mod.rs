@@ -85,6 +85,8 @@ pub struct SqliteStore {
     tie: Option<(i32, GuardMark)>,
     /// Where the own request stands in the line, and the token of its ticket.
     place: Option<(i64, Token)>,
+    /// The bytes of those who hold locks that this database knows nothing of, while one waits for them.
+    lost: Option<Vec<i64>>,
     /// SQLite's `data_version` when the own lease's row was last read.
     seen_version: Option<i64>,
 }
@@ -96,6 +98,8 @@ enum Entry {
     Waiting(i64, Obstacle, Vec<Held>),
     Deadlock(Vec<Held>),
     OtherSlots(u32),
+    /// These bytes of the guard file are locked by holders of locks that are not in the database.
+    Lost(Vec<i64>),
 }
 
 /// Opens the database at `named`, or the default one. None: there is none yet, where that is an answer and not a
@@ -121,6 +125,7 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         }
         file::resolve(&path)?
     };
+    file::check_name(&path)?;
     let vouches = file::is_local(&path)?;
     let clock = if vouches {
         Clock::of_this_boot()
@@ -130,10 +135,8 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
     loop {
         match (file::peek(&path)?, purpose) {
             (Content::Database, _) => {}
-            (Content::Empty, Purpose::Look) => return Ok(None),
-            (Content::Missing, Purpose::Change | Purpose::Look) => {
-                return missing(&path, named, purpose);
-            }
+            (Content::Empty | Content::Unfinished, Purpose::Look) => return Ok(None),
+            (_, Purpose::Change | Purpose::Look) => return missing(&path, named, purpose),
             _ => {
                 file::make(&path, &clock)?;
                 continue;
@@ -152,6 +155,31 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         };
         return Ok(Some(store));
     }
+}
+
+/// The bytes of those who hold locks that the database knows nothing of: it was put in the place of theirs, or is an old
+/// copy of it. Not every byte is such a holder's that no row names: there are those who come and those who go. They are
+/// gone in a moment, and who came later is not waited for, but looks for himself.
+fn lost_holders(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    own: &[Option<GuardMark>],
+    seen: Option<&[i64]>,
+) -> Result<Vec<i64>> {
+    let Some(guard) = rules.guard.filter(|_| !rules.is_as_left) else {
+        return Ok(Vec::new());
+    };
+    let mut known = ticket::known_bytes(transaction, guard.inode())?;
+    for mark in own.iter().flatten() {
+        known.extend([mark.waiting, mark.supervisor]);
+    }
+    let mut unknown = guard
+        .unknown_bytes(&known)
+        .context("cannot ask the guard file")?;
+    if let Some(seen) = seen {
+        unknown.retain(|byte| seen.contains(byte));
+    }
+    Ok(unknown)
 }
 
 /// Tickets, as others are told of them.
@@ -263,6 +291,7 @@ impl SqliteStore {
             hold: None,
             tie: None,
             place: None,
+            lost: None,
             seen_version: None,
         };
         if purpose != Purpose::Look {
@@ -397,15 +426,24 @@ impl SqliteStore {
         if !matches!(self.purpose, Purpose::Take(_)) {
             renew_guard(&mut self.guard, &self.path)?;
         }
+        let guard = self.guard.as_ref().filter(|_| self.vouches);
+        let noted = guard.map(Guard::note).transpose();
+        let noted = noted
+            .with_context(|| format!("cannot read {}", Guard::path_for(&self.path).display()))?
+            .flatten();
+        let (serial, boot) = ticket::serial_and_boot(&transaction)?;
         // The clocks are read now that the write lock is had: however long that took, it counts for nobody.
         let rules = Rules {
             clock: &self.clock,
             began: Moment::now(),
             now: self.clock.now(),
-            guard: self.guard.as_ref().filter(|_| self.vouches),
+            guard,
+            noted,
+            next_note: self.identity.note(),
+            is_as_left: noted.is_some_and(|note| note.number == serial),
             is_synced,
         };
-        if self.clock.boot_id().is_some() && !ticket::is_of_boot(&transaction, &rules)? {
+        if self.clock.boot_id().is_some() && boot.as_deref() != self.clock.boot_id() {
             if !is_synced {
                 return Ok(None);
             }
@@ -469,6 +507,7 @@ impl SqliteStore {
         let (path, identity) = (self.path.clone(), self.identity);
         let place = self.place.map(|(id, _)| id);
         let tied = self.tie.map(|(_, mark)| mark);
+        let lost = self.lost.take();
         self.write_unless_interrupted(|transaction, rules| {
             let is_in_place =
                 file::is_in_place(&path, identity)? && !rules.guard.is_some_and(Guard::is_replaced);
@@ -478,6 +517,11 @@ impl SqliteStore {
             if place.is_some() && !ticket::is_waiting(transaction, token)? {
                 // Whoever took it for dead, as when the guard file was replaced: there is no place to go on from.
                 return Ok(None);
+            }
+            let own = [mark, tied];
+            let lost = lost_holders(transaction, rules, &own, lost.as_deref())?;
+            if !lost.is_empty() {
+                return Ok(Some(Entry::Lost(lost)));
             }
             let at = place.unwrap_or(ticket::END_OF_LINE);
             let obstacle = match ticket::look_ahead(transaction, rules, request, at)? {
@@ -539,9 +583,7 @@ impl SqliteStore {
                         if let Err(error) = self.hold.iter().try_for_each(Hold::lock_tree) {
                             let ending = Ending::not_started(None);
                             let _ = self.give_back(request, &lease, &ending);
-                            let guard = Guard::path_for(&self.path);
-                            let why = format!("cannot lock {}", guard.display());
-                            return Err(error).context(why);
+                            return Err(error).context(self.cannot_lock_guard());
                         }
                     }
                     Keeping::Bare | Keeping::Tied(_) => {
@@ -569,7 +611,25 @@ impl SqliteStore {
                 self.hold = None;
                 Answer::OtherSlots(slots)
             }
+            Entry::Lost(_) => unreachable!("they are waited for"),
         })
+    }
+
+    /// Lets some time pass for holders of whom the database knows nothing to end.
+    fn await_lost(&mut self, bytes: Vec<i64>, since: &mut Option<Instant>) -> Result<()> {
+        if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            bail!(
+                "cannot use {}: another or an older database was put in its place while processes hold locks of it, and they have not ended",
+                self.path.display()
+            );
+        }
+        self.lost = Some(bytes);
+        if self.place.is_none() {
+            // No row names these either, and others would wait for them.
+            self.untie();
+            self.hold = None;
+        }
+        Ok(wait::pause_unless_interrupted(file::LOOK)?)
     }
 
     fn tie_to(&self, number: i32) -> Result<GuardMark> {
@@ -582,6 +642,10 @@ impl SqliteStore {
             bail!("descriptor {number} is not open on {}", path.display());
         }
         guard.tie(fd).with_context(why)
+    }
+
+    fn cannot_lock_guard(&self) -> String {
+        format!("cannot lock {}", Guard::path_for(&self.path).display())
     }
 
     fn untie(&mut self) {
@@ -658,6 +722,10 @@ impl SqliteStore {
             began: Moment::now(),
             now: self.clock.now(),
             guard: self.guard.as_ref().filter(|_| self.vouches),
+            // Whoever only reads draws no number.
+            noted: None,
+            next_note: self.identity.note(),
+            is_as_left: true,
             is_synced: false,
         }
     }
@@ -718,6 +786,7 @@ impl Store for SqliteStore {
 
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
         let deadline = Instant::now() + PATIENCE;
+        let mut lost_since = None;
         loop {
             let token = match self.place {
                 Some((_, token)) => token,
@@ -731,9 +800,7 @@ impl Store for SqliteStore {
                 let hold = self.guard.as_ref().map(|guard| guard.hold(shares));
                 self.hold = match hold.transpose() {
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => None,
-                    other => other.with_context(|| {
-                        format!("cannot lock {}", Guard::path_for(&self.path).display())
-                    })?,
+                    other => other.with_context(|| self.cannot_lock_guard())?,
                 };
                 is_stale = self.hold.is_none();
             }
@@ -748,8 +815,13 @@ impl Store for SqliteStore {
             } else {
                 self.enter(request, &token, mark, keeping, waits && self.vouches)?
             };
-            if let Some(entry) = entry {
-                return self.settle(entry, request, token, keeping);
+            match entry {
+                Some(Entry::Lost(bytes)) => {
+                    self.await_lost(bytes, &mut lost_since)?;
+                    continue;
+                }
+                Some(entry) => return self.settle(entry, request, token, keeping),
+                None => {}
             }
             if Instant::now() > deadline {
                 let path = self.path.display();
@@ -881,6 +953,11 @@ impl Store for SqliteStore {
         self.patience.set(SHORT_PATIENCE);
         let transaction = self.connection.unchecked_transaction()?;
         let rules = self.rules();
+        if let Some((_, token)) = &self.place
+            && !ticket::is_waiting(&transaction, token)?
+        {
+            return Ok(true);
+        }
         for (id, stood) in &obstacle.behind {
             let standing = ticket::standing_of(&transaction, &rules, &request.names, *id)?;
             if standing != Some(*stood) {
@@ -1021,10 +1098,13 @@ impl Store for SqliteStore {
         drop(statement);
         Ok(match row {
             None => {
-                // By `release --force --now`, most likely: the locks are not ours, and whoever waits for us need not.
-                self.hold = None;
                 match history::taken(&self.connection, lease.fence)? {
-                    Some((_, by)) => Look::Revoked(by),
+                    Some((_, by)) => {
+                        // With `--now`: the locks are not ours, and whoever waits for us need not.
+                        self.hold = None;
+                        Look::Revoked(by)
+                    }
+                    // Most likely in a copy from before it was granted: whoever finds our byte waits.
                     None => Look::Gone,
                 }
             }

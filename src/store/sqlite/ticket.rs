@@ -1,7 +1,7 @@
 //! Tickets as rows: reading them, and the statements that change them. All of it happens inside a transaction that
 //! the caller began. The rules of the line are those of `line`; here it is walked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, pa
 use super::history;
 use crate::clock::{Clock, Moment, Now};
 use crate::duration::{from_millis, millis};
-use crate::guard::Guard;
+use crate::guard::{Guard, Note};
 use crate::line::{self, Way};
 use crate::lock::{
     Ending, Entry, Event, Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Request,
@@ -25,7 +25,7 @@ use crate::store::record::{self, ENDED};
 /// lost is beyond the jump, although the counter keeps up with a clock that may come back late. In milliseconds it is 17
 /// minutes: the longer it were, the longer after a restart a database that is made anew, by the clock, would begin with
 /// numbers that the old one had.
-const BOOT_JUMP: i64 = 1 << 20;
+pub const BOOT_JUMP: i64 = 1 << 20;
 
 /// Why a number was not drawn: the transaction must be one whose commit is synced.
 #[derive(Debug)]
@@ -46,6 +46,13 @@ pub struct Rules<'a> {
     /// No later than `now`, for the deadlines of this process.
     pub began: Moment,
     pub guard: Option<&'a Guard>,
+    /// What the guard file says of the last number.
+    pub noted: Option<Note>,
+    /// What it is to say of the next, but for the number.
+    pub next_note: Note,
+    /// Whether that is the database's own too. Otherwise another was put in its place, or an old copy of it, or whoever
+    /// drew the last one did not come to commit it.
+    pub is_as_left: bool,
     /// Whether the commit will survive a power failure.
     pub is_synced: bool,
 }
@@ -64,6 +71,23 @@ impl Rules<'_> {
             })
         };
         found.context("cannot ask the guard file")
+    }
+
+    /// The last number that was ever given out: by this database, or by one that its place was before.
+    fn last_number(&self, transaction: &Transaction<'_>) -> Result<i64> {
+        let (serial, _) = serial_and_boot(transaction)?;
+        Ok(serial.max(self.noted.map_or(0, |note| note.number)))
+    }
+
+    fn note_number(&self, number: i64, is_synced: bool) -> Result<()> {
+        let note = Note {
+            number,
+            ..self.next_note
+        };
+        let written = self.guard.map(|guard| guard.write_note(note, is_synced));
+        written
+            .unwrap_or(Ok(()))
+            .context("cannot write the guard file")
     }
 
     /// How long until its time to live passes.
@@ -205,11 +229,25 @@ pub fn names_from_sql(text: &str) -> Vec<LockName> {
     text.lines().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// Whether the store was last written to in this boot.
-pub fn is_of_boot(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<bool> {
-    let mut statement = transaction.prepare_cached("select boot_id from store")?;
-    let boot: Option<String> = statement.query_row([], |row| row.get(0))?;
-    Ok(boot.as_deref() == rules.clock.boot_id())
+/// The last number that was given out, and the boot under which the store was last written to.
+pub fn serial_and_boot(transaction: &Transaction<'_>) -> Result<(i64, Option<String>)> {
+    let mut statement = transaction.prepare_cached("select serial, boot_id from store")?;
+    Ok(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?)
+}
+
+/// The bytes that tickets have in a guard file, whatever has become of them.
+pub fn known_bytes(transaction: &Transaction<'_>, inode: u64) -> Result<HashSet<i64>> {
+    let mut statement = transaction.prepare_cached(
+        "select waiting_byte, supervisor_byte, tree_byte from ticket where guard_inode = ?1",
+    )?;
+    let mut rows = statement.query([inode_to_sql(inode)])?;
+    let mut known = HashSet::new();
+    while let Some(row) = rows.next()? {
+        for column in 0..3 {
+            known.extend(row.get::<_, Option<i64>>(column)?);
+        }
+    }
+    Ok(known)
 }
 
 /// The first write of a new boot: moves the counter past whatever a power failure may have taken back, and gives
@@ -217,10 +255,17 @@ pub fn is_of_boot(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<bo
 /// clock becomes the same, so that boots which take turns (containers with ids of their own) prolong nothing.
 pub fn begin_boot(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<()> {
     let boot = rules.clock.boot_id();
+    let last = rules.last_number(transaction)?;
+    let next = last
+        .checked_add(BOOT_JUMP)
+        .context("there is no number left")?;
     transaction.execute(
-        "update store set serial = serial + ?1, boot_id = ?2",
-        params![BOOT_JUMP, boot],
+        "update store set serial = ?1, boot_id = ?2",
+        params![next, boot],
     )?;
+    if rules.is_as_left {
+        rules.note_number(next, true)?;
+    }
     let left = |until: &str, most: &str| format!("max(0, min({most}, {until} - :wall))");
     let (expires, earliest) = (
         left("expires_wall", "ttl"),
@@ -803,22 +848,23 @@ pub fn place_in_line(
 }
 
 /// The next number of the one counter. It keeps up with the wall clock, so that it goes on growing even in a store that
-/// was restored from a backup.
+/// was restored from a backup and lost its guard file.
 ///
 /// # Errors
-/// [`Unsynced`], or that of a statement.
+/// [`Unsynced`], or that of a statement or of the guard file.
 pub fn draw_number(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<i64> {
-    let last: i64 = transaction
-        .prepare_cached("select serial from store")?
-        .query_row([], |row| row.get(0))?;
+    let last = rules.last_number(transaction)?;
     let next = last.checked_add(1).context("there is no number left")?;
     let next = next.max(rules.now.wall);
-    if next / BOOT_JUMP != last / BOOT_JUMP && !rules.is_synced {
+    let is_far = next / BOOT_JUMP != last / BOOT_JUMP;
+    if is_far && !rules.is_synced {
         return Err(Unsynced.into());
     }
     transaction
         .prepare_cached("update store set serial = ?1")?
         .execute([next])?;
+    // Before the commit: a number that was written down and is not given out is lost, and no harm is done.
+    rules.note_number(next, is_far)?;
     Ok(next)
 }
 

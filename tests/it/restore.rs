@@ -1,0 +1,241 @@
+//! Another database comes in the place of the one that holders have open, or an old copy of it: they are waited for, and
+//! fences go on growing.
+
+use std::fs;
+
+use crate::support::{Running, SOON, Sandbox, for_each, ms, until};
+
+/// How it comes there, as a shell script; `copy` is the database as it was before the holder came, and not in WAL mode.
+const WAYS: [&str; 8] = [
+    "rm l.db-wal l.db-shm; mv copy l.db",
+    "rm l.db l.db-wal l.db-shm; cp copy l.db",
+    "mv copy l.db",
+    "rm l.db; cp copy l.db",
+    "cat copy >l.db; rm l.db-wal l.db-shm",
+    "python3 -c 'import sqlite3; sqlite3.connect(\"copy\").backup(sqlite3.connect(\"l.db\"))'",
+    // Of another machine, and ahead of this one.
+    "rm l.db-wal l.db-shm; mv ahead l.db",
+    "python3 -c 'import sqlite3; sqlite3.connect(\"ahead\").backup(sqlite3.connect(\"l.db\"))'",
+];
+
+/// Has copies made of a database in which nothing is held, and then a holder in it.
+fn holder_after_the_copy<'a>(sandbox: &'a Sandbox, script: &str) -> Running<'a> {
+    sandbox.fence("A");
+    let connection = sandbox.connect();
+    for (name, change) in [
+        ("copy", ""),
+        ("ahead", "update store set serial = serial + (1 << 40)"),
+    ] {
+        let path = sandbox.path(name);
+        let vacuum = "vacuum into ?1";
+        connection
+            .execute(vacuum, [path.to_str().expect("plain")])
+            .expect("there is room");
+        let copy = rusqlite::Connection::open(path).expect("it was made");
+        copy.execute_batch(change).expect("a database of ours");
+    }
+    drop(connection);
+    let words = ["run", "--ttl", "1h", "--kill-after", "1h", "A", "--"];
+    let call = sandbox.tenure().args(words);
+    call.args(["sh", "-c", script]).start_ready()
+}
+
+#[test]
+fn a_holder_of_whom_a_database_in_its_place_knows_nothing_is_waited_for() {
+    for_each(WAYS, |way| {
+        let sandbox = Sandbox::new();
+        let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+        let _holder = holder_after_the_copy(&sandbox, script);
+        sandbox.sh(way).run().exits(0);
+        let newcomers = [
+            &["run", "A", "--", "touch", "ran"][..],
+            &["run", "--wait", "forever", "A", "--", "touch", "ran"],
+            &["acquire", "B"],
+        ]
+        .map(|words| sandbox.tenure().args(words).start());
+        for newcomer in newcomers {
+            let outcome = newcomer.wait();
+            outcome.exits(69).prints_nothing();
+            outcome.says(if way.starts_with("cat") {
+                // It is in no WAL mode, in which the holder's connection is not in the way of a writer.
+                "cannot * locked*"
+            } else {
+                "cannot use * while processes hold locks of it, and they have not ended"
+            });
+        }
+        assert!(!sandbox.path("ran").exists(), "{way}");
+    });
+}
+
+#[test]
+fn a_newcomer_enters_a_database_that_was_put_in_place_when_the_old_holders_are_gone() {
+    // What is written over the same file is mixed with what the holder has still to write, and may be no database.
+    let ways = WAYS.into_iter().filter(|way| !way.starts_with("cat"));
+    for_each(ways, |way| {
+        let sandbox = Sandbox::new();
+        let script = "trap 'sleep 0.3; echo out $TENURE_FENCE >>log; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+        let holder = holder_after_the_copy(&sandbox, script);
+        let waits = || sandbox.tenure().args(["run", "--wait", "60s", "A", "--"]);
+        let waiter = waits().args(["sh", "-c", "echo waited $TENURE_FENCE >>log"]);
+        let waiter = waiter.start();
+        until(SOON, "it stands in the line", || {
+            sandbox.status()[0]["waiting"] == 1
+        });
+        sandbox.sh(way).run().exits(0);
+        let next = waits().args(["sh", "-c", "echo next $TENURE_FENCE >>log"]);
+        next.run().exits(0);
+        waiter.wait().exits(0);
+        holder.wait();
+        let log = fs::read_to_string(sandbox.path("log")).expect("they were in");
+        let (first, others) = log.split_once('\n').expect("lines");
+        let fence = |line: &str| -> i64 {
+            let (_, number) = line.split_once(' ').expect("a word and a number");
+            number.parse().expect("a number")
+        };
+        assert!(first.starts_with("out "), "{way}: {log}");
+        let mut fences: Vec<i64> = others.lines().map(fence).collect();
+        assert_eq!(fences.len(), 2, "{way}: {log}");
+        fences.insert(0, fence(first));
+        assert!(fences.is_sorted(), "{way}: {log}");
+    });
+}
+
+#[test]
+fn a_holder_whom_the_copy_knows_keeps_the_lock() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("A");
+    let copy = "import sqlite3; sqlite3.connect(\"l.db\").backup(sqlite3.connect(\"copy\"))";
+    let back = "import sqlite3; sqlite3.connect(\"copy\").backup(sqlite3.connect(\"l.db\"))";
+    let python = |script| sandbox.program("python3").args(["-c", script]).run();
+    python(copy).exits(0);
+    sandbox.fence("B");
+    python(back).exits(0);
+    assert!(sandbox.is_busy("A"));
+    sandbox.fence("B");
+    holder.end().exits(0);
+    sandbox.fence("A");
+}
+
+/// Whoever was killed between writing the number down and the commit.
+#[test]
+fn a_number_that_was_written_down_and_not_given_out_is_in_nobodys_way() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("A");
+    let text = guard_text(&sandbox);
+    let (noted, rest) = text.split_once(' ').expect("numbers");
+    let note = |number: i64| {
+        fs::write(sandbox.guard(), format!("{number:020} {rest}")).expect("it is there");
+    };
+    let number = noted.parse::<i64>().expect("a number") + 5;
+    note(number);
+    assert!(sandbox.is_busy("A"));
+    assert!(sandbox.fence("B") > number);
+    let crowd: Vec<_> = (0..20)
+        .map(|_| {
+            let call = sandbox.tenure().args(["run", "--wait", "60s", "A", "--"]);
+            call.arg("true").start()
+        })
+        .collect();
+    until(SOON, "they stand in the line", || {
+        sandbox.status()[0]["waiting"] == crowd.len()
+    });
+    note(number * 2);
+    holder.end().exits(0);
+    for one in crowd {
+        one.wait().exits(0);
+    }
+    assert!(sandbox.fence("A") > number * 2);
+}
+
+fn guard_text(sandbox: &Sandbox) -> String {
+    fs::read_to_string(sandbox.guard()).expect("it is there")
+}
+
+#[test]
+fn fences_grow_where_only_the_guard_file_is_left() {
+    let sandbox = Sandbox::new();
+    let remove = || {
+        for name in ["l.db", "l.db-wal", "l.db-shm"] {
+            fs::remove_file(sandbox.path(name)).expect("it was made");
+        }
+    };
+    let mut last = sandbox.fence("A");
+    // A restart moves the counter ahead of the clock.
+    let restart = "update store set boot_id = 'another'";
+    sandbox.connect().execute_batch(restart).expect("our own");
+    for _ in 0..3 {
+        let next = sandbox.fence("A");
+        assert!(next > last, "{next} after {last}");
+        last = next;
+        remove();
+    }
+    for seconds in [3600, 86_400, 4_000_000_000] {
+        let next = sandbox.tenure().with_wall_clock_off_by(-seconds).fence("A");
+        assert!(next > last, "{next} after {last}, {seconds} s back");
+        last = next;
+        remove();
+    }
+}
+
+#[test]
+fn an_old_copy_brings_no_old_fence_whatever_the_clock_says() {
+    let sandbox = Sandbox::new();
+    let mut last = sandbox.fence("A");
+    let copy = sandbox.path("copy");
+    let path = copy.to_str().expect("plain");
+    let made = sandbox.connect().execute("vacuum into ?1", [path]);
+    made.expect("there is room");
+    let restart = "update store set boot_id = 'another'";
+    sandbox.connect().execute_batch(restart).expect("our own");
+    for back in [0, 3600, 86_400] {
+        for _ in 0..2 {
+            let next = sandbox.tenure().with_wall_clock_off_by(-back).fence("A");
+            assert!(next > last, "{next} after {last}, {back} s back");
+            last = next;
+        }
+        sandbox
+            .sh("rm l.db-wal l.db-shm; cp copy l.db")
+            .run()
+            .exits(0);
+    }
+}
+
+#[test]
+fn a_clock_before_1970_gives_positive_numbers() {
+    let sandbox = Sandbox::new();
+    let fence = || {
+        let call = sandbox.tenure().with_wall_clock_off_by(-4_000_000_000);
+        call.fence("A")
+    };
+    let first = fence();
+    assert!(first > 0, "{first}");
+    assert!(fence() > first);
+}
+
+#[test]
+fn a_guard_file_that_was_emptied_is_filled_again() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("A");
+    // As by `exec 9>l.db-guard`.
+    fs::write(sandbox.guard(), "").expect("it is there");
+    assert!(sandbox.is_busy("A"));
+    let fence = sandbox.fence("B");
+    assert!(guard_text(&sandbox).starts_with(&format!("{fence:020} ")));
+    holder.end().exits(0).took(..ms(20_000));
+}
+
+/// A new file gets the inode of one that was deleted, more often than not.
+#[test]
+fn a_backup_that_came_with_its_log_has_all_that_is_in_there() {
+    let sandbox = Sandbox::new();
+    sandbox.fence("A");
+    for number in 0..5 {
+        let token = sandbox.acquire([format!("B{number}")]);
+        let script = "mkdir copy && cp l.db l.db-wal copy && rm l.db l.db-wal l.db-shm && cp copy/l.db-wal copy/l.db . && rm -r copy";
+        sandbox.sh(script).run().exits(0);
+        let call = sandbox.tenure().args(["status", "--token", &token]);
+        call.run().exits(0);
+        sandbox.fence("A");
+        assert!(sandbox.is_busy(&format!("B{number}")));
+    }
+}
