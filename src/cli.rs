@@ -46,9 +46,10 @@ pub struct Cli {
 /// What every verb takes.
 #[derive(Args, Debug)]
 pub struct Common {
-    /// The database file that holds the locks; its directory must exist
+    /// The database file that holds the locks, or the URL of a server; the file's directory must exist
     ///
-    /// `acquire` and `run` make the file where there is none.
+    /// `acquire` and `run` make the file where there is none. `etcd://HOST:PORT/` is an etcd cluster, `postgres://HOST/DATABASE` a
+    /// PostgreSQL database; see SERVERS in tenure(1).
     ///
     /// Without this option, `.local/state/tenure/tenure.db` under your home directory as the password database
     /// gives it, for root `/var/lib/tenure/tenure.db`: the same file from cron and at a terminal.

@@ -5,7 +5,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,6 +67,14 @@ impl Add<Duration> for Moment {
 
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(duration)))
     }
 }
 

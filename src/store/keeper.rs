@@ -15,6 +15,9 @@ use crate::wait;
 /// How often it is looked whether somebody took the lease away.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How soon a renewal is that was asked for: not so soon that it takes the processor from a job that is just starting.
+const SOON: Duration = Duration::from_millis(100);
+
 /// The pause after a try that failed: a server that is being restarted is back in a moment.
 const RETRY: Duration = Duration::from_millis(300);
 
@@ -37,8 +40,8 @@ pub trait Tend: Send + 'static {
 /// A thread that tends a lease until this is dropped.
 pub struct Keeper {
     known: Arc<Mutex<Known>>,
-    /// Nothing is ever sent: that it is closed is the sign to end.
-    stop: Option<Sender<()>>,
+    /// What is sent asks for a renewal before its time; that it is closed is the sign to end.
+    orders: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -61,15 +64,15 @@ impl Keeper {
             look: Look::Held,
             fault: None,
         }));
-        let (stop, stopped) = channel();
+        let (orders, ordered) = channel();
         let shared = Arc::clone(&known);
         let thread = thread::Builder::new()
             .name("keeper".into())
-            .spawn(move || keep(tend, ttl, &shared, &stopped))
+            .spawn(move || keep(tend, ttl, &shared, &ordered))
             .context("cannot start a thread that renews the lease")?;
         Ok(Self {
             known,
-            stop: Some(stop),
+            orders: Some(orders),
             thread: Some(thread),
         })
     }
@@ -97,26 +100,49 @@ impl Keeper {
         }
     }
 
+    /// Has the lease renewed soon, by the thread.
+    #[cfg_attr(
+        not(feature = "etcd"),
+        expect(dead_code, reason = "others renew as they grant")
+    )]
+    pub fn renew(&self) {
+        if let Some(orders) = &self.orders {
+            // A thread that has ended has found the lease gone, and said so.
+            let _ = orders.send(());
+        }
+    }
+
     /// Ends the thread, and waits for it: what it has sent cannot come after what is sent next.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "others do not mind")
+    )]
     pub fn stop(mut self) {
-        self.stop = None;
+        self.orders = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, stopped: &Receiver<()>) {
+fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, ordered: &Receiver<()>) {
     let first = Instant::now();
     let (mut next_renewal, mut next_look) = (first + wait::until_renewal(ttl), first + LOOK);
     loop {
         let pause = next_renewal
             .min(next_look)
             .saturating_duration_since(Instant::now());
-        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
-            return;
-        }
+        let order = ordered.recv_timeout(pause);
         let now = Instant::now();
+        match order {
+            Ok(()) => {
+                next_renewal = next_renewal.min(now + SOON);
+                next_look = next_look.max(now + SOON);
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
         // First what keeps the lease.
         let tended = if now >= next_renewal {
             tend.renew().map(|until| match until {

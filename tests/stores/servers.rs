@@ -144,3 +144,11 @@ pub fn postgres() -> &'static Server {
         server
     })
 }
+
+/// What a command prints, which is to succeed.
+#[track_caller]
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().expect("it is installed");
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -5,16 +5,18 @@ use std::fmt;
 use std::fs;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
+use ureq::http::Response;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body, http::Response};
+use ureq::{Agent, Body};
 
 use super::target::{Target, Tls};
+use super::wire::{self, Addresses, Heed};
 use crate::wait;
 
 /// The least time that a member has before the next is asked: an election takes about a second.
@@ -25,6 +27,9 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 /// The pause before all members are asked again of whom one said that it cannot answer yet.
 const ELECTION: Duration = Duration::from_millis(200);
+
+/// How long a connection is kept that nobody uses: so long every router remembers it that keeps account of such.
+const KEPT: Duration = Duration::from_mins(1);
 
 /// How much of an answer is read: etcd's own bound is far below, and what is not etcd may never end.
 const MOST_BYTES: u64 = 256 * 1024 * 1024;
@@ -57,6 +62,8 @@ pub enum Fault {
     Refused { code: i64, message: String },
     /// This cannot go well however often it is tried.
     Hopeless(String),
+    /// A signal has come that ends the program. What was asked for may be done or not.
+    Interrupted,
 }
 
 impl Fault {
@@ -81,6 +88,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Away(why) | Fault::Hopeless(why) => f.write_str(why),
             Fault::Refused { message, .. } => f.write_str(message),
+            Fault::Interrupted => f.write_str("interrupted by a signal"),
         }
     }
 }
@@ -91,9 +99,18 @@ impl std::error::Error for Fault {}
 #[derive(Clone)]
 pub struct Client {
     target: Arc<Target>,
+    /// For requests with one answer.
     agent: Agent,
+    /// For streams: one that took a connection of the other's would leave the next request to make a new one, and what a
+    /// stream tells is that others wait for that request.
+    streams: Agent,
+    addresses: Addresses,
+    /// Of requests with one answer.
+    pub heed: Heed,
     /// The member that answered last.
     current: Arc<AtomicUsize>,
+    /// One has answered, so they are what they are taken for.
+    is_known: Arc<AtomicBool>,
     /// What a login gave.
     pass: Arc<Mutex<Option<String>>>,
 }
@@ -109,14 +126,21 @@ impl Client {
             .proxy(None)
             .max_redirects(0)
             .http_status_as_error(false)
+            .max_idle_age(KEPT)
             .user_agent("tenure");
         if let Some(tls) = &target.tls {
             config = config.tls_config(tls_config(tls)?);
         }
+        let (config, addresses) = (config.build(), Addresses::default());
+        let heed = Heed::default();
         Ok(Self {
             target,
-            agent: config.build().into(),
+            agent: wire::agent(config.clone(), addresses.clone(), heed.clone()),
+            streams: wire::agent(config, addresses.clone(), Heed::default()),
+            addresses,
+            heed,
             current: Arc::default(),
+            is_known: Arc::default(),
             pass: Arc::default(),
         })
     }
@@ -145,9 +169,13 @@ impl Client {
                 match self.ask_with_pass(member, path, body, share.min(left)) {
                     Ok(answer) => {
                         self.current.store(member, Ordering::Relaxed);
+                        self.is_known.store(true, Ordering::Relaxed);
                         return Ok(answer);
                     }
-                    Err(Fault::Away(why)) => faults[member] = why,
+                    Err(Fault::Away(why)) => {
+                        self.addresses.forget();
+                        faults[member] = why;
+                    }
                     Err(Fault::Refused {
                         code: code::UNAVAILABLE | code::DEADLINE,
                         message,
@@ -266,8 +294,8 @@ impl Client {
         body: &Value,
         bound: Duration,
     ) -> Result<Value, Fault> {
-        let response = self.send(member, path, body, Some(bound));
-        let mut response = response.map_err(|error| fault_of(&error, bound))?;
+        let response = self.send(&self.agent, member, path, body, Some(bound));
+        let mut response = response.map_err(|error| self.fault_of(&error, bound))?;
         let status = response.status().as_u16();
         let is_json = response
             .body()
@@ -278,24 +306,55 @@ impl Client {
             .with_config()
             .limit(MOST_BYTES)
             .read_to_string()
-            .map_err(|error| fault_of(&error, bound))?;
+            .map_err(|error| self.fault_of(&error, bound))?;
+        let foreign = || {
+            Fault::Hopeless(format!(
+                "it answered as no etcd of version 3.4 or newer does (HTTP status {status})"
+            ))
+        };
         let answer = serde_json::from_str::<Value>(&text)
             .ok()
             .filter(|_| is_json);
-        let Some(mut answer) = answer else {
-            return Err(Fault::Hopeless(format!(
-                "it answered as no etcd of version 3.4 or newer does (HTTP status {status})"
-            )));
-        };
+        let mut answer = answer.ok_or_else(foreign)?;
         // Of a stream that has one answer.
         if !answer["result"].is_null() {
             answer = answer["result"].take();
         }
-        refusal(&answer).map_or(Ok(answer), Err)
+        match refusal(&answer) {
+            Some(fault) => Err(fault),
+            // What is said of all answers: which cluster gives it.
+            None if !answer["header"].is_object() => Err(foreign()),
+            None => Ok(answer),
+        }
+    }
+
+    fn fault_of(&self, error: &ureq::Error, bound: Duration) -> Fault {
+        let ureq::Error::Io(cause) = error else {
+            return fault_of(error, bound);
+        };
+        let has_ended = matches!(
+            cause.kind(),
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::UnexpectedEof
+        );
+        // A server says no more to those of whom it wants something else.
+        let may_want = match &self.target.tls {
+            _ if !has_ended || self.is_known.load(Ordering::Relaxed) => {
+                return fault_of(error, bound);
+            }
+            None => "TLS, for which the URL begins with etcds://",
+            Some(tls) if tls.certificate.is_none() => {
+                "no TLS, as etcd:// has it, or a certificate of ours, as in ETCDCTL_CERT and ETCDCTL_KEY"
+            }
+            Some(_) => return fault_of(error, bound),
+        };
+        Fault::Away(format!("it ended the connection; it may want {may_want}"))
     }
 
     fn send(
         &self,
+        agent: &Agent,
         member: usize,
         path: &str,
         body: &Value,
@@ -307,10 +366,7 @@ impl Client {
             "http"
         };
         let url = format!("{scheme}://{}/v3/{path}", self.target.endpoints[member]);
-        let mut request = self
-            .agent
-            .post(url)
-            .header("Content-Type", "application/json");
+        let mut request = agent.post(url).header("Content-Type", "application/json");
         if let Some(pass) = self.pass().as_ref().filter(|pass| !pass.is_empty()) {
             request = request.header("Authorization", pass);
         }
@@ -327,7 +383,7 @@ impl Client {
     /// # Errors
     /// It has not begun.
     pub fn stream(&self, path: &str, body: &Value) -> Result<impl Read + use<>, Fault> {
-        let response = self.send(self.current(), path, body, None);
+        let response = self.send(&self.streams, self.current(), path, body, None);
         let response = response.map_err(|error| fault_of(&error, CONNECT))?;
         if !response.status().is_success() {
             return Err(Fault::Away(format!("HTTP status {}", response.status())));
@@ -378,6 +434,9 @@ fn fault_of(error: &ureq::Error, bound: Duration) -> Fault {
 }
 
 fn of_io(error: &io::Error) -> Fault {
+    if error.kind() == io::ErrorKind::Interrupted {
+        return Fault::Interrupted;
+    }
     if let Some(inner) = error.get_ref()
         && let Some(error) = inner.downcast_ref::<rustls::Error>()
     {

@@ -1,6 +1,7 @@
 //! What the keeper's thread does for the own lease: renews it, looks whether its keys are still there and nobody has taken
 //! them away, and writes down what the grant left for later.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -27,10 +28,31 @@ pub struct Tended {
     pub names: Vec<LockName>,
     pub id: i64,
     pub ttl: Duration,
-    /// The revision at which the keys were created; none while they may not be there yet.
-    pub place: Option<i64>,
-    /// What is to be written down of the grant, where it is not yet.
-    pub note: Option<Record>,
+    pub duty: Duty,
+}
+
+/// What the thread has to look after besides the lease's time: nothing while it is that of a place in the line, which nobody
+/// takes away, and to look each second would cost more than to wait.
+#[derive(Clone, Default)]
+pub struct Duty(Arc<Mutex<Option<Grant>>>);
+
+/// What was granted.
+pub struct Grant {
+    /// The revision at which the keys were created.
+    pub place: i64,
+    /// What is to be written down of it, where it is not yet, and under which key of the log.
+    pub note: Option<(Record, Vec<u8>)>,
+}
+
+impl Duty {
+    pub fn begin(&self, grant: Grant) {
+        *self.grant() = Some(grant);
+    }
+
+    fn grant(&self) -> std::sync::MutexGuard<'_, Option<Grant>> {
+        // It is whole after every statement, whatever panicked in between.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Tended {
@@ -46,10 +68,14 @@ impl Tended {
 
     /// Writes the note into the values, unless somebody has changed one since they were seen: then the next look does.
     fn write_note(&mut self, tickets: &[Ticket]) -> Result<()> {
-        let Some(note) = &self.note else {
+        let note = self
+            .duty
+            .grant()
+            .as_ref()
+            .and_then(|grant| grant.note.clone());
+        let Some((mut record, log_key)) = note else {
             return Ok(());
         };
-        let mut record = note.clone();
         let revoked_by = |ticket: &Ticket| ticket.record.as_ref()?.revoked_by.clone();
         record.revoked_by = tickets.iter().find_map(revoked_by);
         let value = record.as_bytes();
@@ -58,17 +84,15 @@ impl Tended {
             .iter()
             .map(|ticket| api::put(&ticket.kv.key, &value, lease(ticket)));
         let mut puts: Vec<_> = puts.collect();
-        puts.push(log::put(
-            &self.prefix,
-            &log::of_grant(&record),
-            record.fence,
-        )?);
+        puts.push(log::put(&log_key, &log::of_grant(&record), record.fence));
         let same = tickets.iter().map(|ticket| api::is_unchanged(&ticket.kv));
         let outcome = self
             .client
             .transact(&same.collect::<Vec<_>>(), &puts, &[], self.bound())?;
-        if outcome.succeeded {
-            self.note = None;
+        if outcome.succeeded
+            && let Some(grant) = &mut *self.duty.grant()
+        {
+            grant.note = None;
         }
         Ok(())
     }
@@ -81,7 +105,8 @@ impl Tend for Tended {
     }
 
     fn look(&mut self) -> Result<Look> {
-        let Some(place) = self.place else {
+        let place = self.duty.grant().as_ref().map(|grant| grant.place);
+        let Some(place) = place else {
             return Ok(Look::Held);
         };
         let same = self.keys().map(|key| api::is_created_at(&key, place));

@@ -31,26 +31,34 @@ fn beginning(prefix: &str) -> Vec<u8> {
     own_key(prefix, "log/")
 }
 
-/// Puts an entry, under a key of its own that sorts after those of earlier ones. `fence` is that of the lease, if it is known;
-/// otherwise, of a lease, it is the revision at which this is put.
-pub fn put(prefix: &str, entry: &Entry, fence: Option<i64>) -> Result<Value> {
+/// A key for one entry, which sorts after those of earlier ones. Whoever puts it twice has written it once.
+pub fn key(prefix: &str, at: i64) -> Result<Vec<u8>> {
     let chance: [u8; 8] = chance::bytes().context("cannot draw a number")?;
     let number = u64::from_be_bytes(chance);
-    let key = own_key(
+    Ok(own_key(
         prefix,
-        &format!("log/{:015}-{number:016x}", entry.at.max(0)),
-    );
-    Ok(api::put(&key, &as_bytes(entry, fence), 0))
+        &format!("log/{:015}-{number:016x}", at.max(0)),
+    ))
+}
+
+/// Puts an entry. `fence` is that of the lease, if it is known; otherwise, of a lease, it is the revision at which this is put.
+pub fn put(key: &[u8], entry: &Entry, fence: Option<i64>) -> Value {
+    api::put(key, &as_bytes(entry, fence), 0)
 }
 
 /// Writes an entry. Whether it was, is of no weight to whoever asks.
 pub fn write(client: &Client, prefix: &str, entry: &Entry, bound: Duration) {
-    let Ok(put) = put(prefix, entry, entry.fence) else {
+    let Ok(key) = key(prefix, entry.at) else {
         return;
     };
-    if client.transact(&[], &[put], &[], bound).is_err() {
-        return;
+    let put = put(&key, entry, entry.fence);
+    if client.transact(&[], &[put], &[], bound).is_ok() {
+        prune_now_and_then(client, prefix, bound);
     }
+}
+
+/// To be called after an entry was written.
+pub fn prune_now_and_then(client: &Client, prefix: &str, bound: Duration) {
     let is_to_prune = chance::bytes().is_ok_and(|[byte]: [u8; 1]| byte % PRUNING == 0);
     if is_to_prune {
         let _ = prune(client, prefix, bound);
@@ -172,7 +180,7 @@ pub fn read(
     };
     let entries = found
         .iter()
-        .filter_map(|kv| from_bytes(&kv.value, kv.created));
+        .filter_map(|kv| from_bytes(&kv.value, kv.modified));
     let mut written: Vec<Entry> = entries.filter(is_asked).collect();
     if let Some(most) = query.most {
         written.drain(..written.len().saturating_sub(most));

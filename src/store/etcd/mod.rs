@@ -1,6 +1,6 @@
 //! The store in an etcd cluster, in the layout of etcd's own locks: whoever uses `etcdctl lock` stands in the same line.
 //!
-//! `target` reads the URL, `client` speaks HTTP, `api` has etcd's words, `ticket` has keys and values, `watch` wakes a waiter,
+//! `target` reads the URL, `client` speaks HTTP over `wire`, `api` has etcd's words, `ticket` has keys and values, `watch` wakes a waiter,
 //! `keep` is what the keeper's thread does, `circle` finds waits that would not end, `log` has the history.
 
 mod api;
@@ -11,6 +11,7 @@ mod log;
 mod target;
 mod ticket;
 mod watch;
+mod wire;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -21,16 +22,18 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use self::api::{Kv, Living, Pick};
 use self::client::{Client, Fault};
-use self::keep::Tended;
+use self::keep::{Duty, Grant, Tended};
 use self::target::Target;
 use self::ticket::{Lines, Record, Ticket, id_of, key_of, line_of, own_key};
 use self::watch::{Wanted, Watch};
 use super::keeper::Keeper;
 use super::{Answer, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record};
 use crate::clock::Moment;
-use crate::duration::{from_millis, millis};
+use crate::duration::{from_millis, millis, show};
 use crate::exit::Usage;
-use crate::lock::{Ahead, Ending, Event, Held, Lease, LockName, Mode, Request, Standing, Token};
+use crate::lock::{
+    Ahead, Ending, Entry, Event, Held, Lease, LockName, Mode, Request, Standing, Token,
+};
 use crate::wait::{self, Bell};
 
 /// How long the cluster is given for an answer: longer than it takes to elect a leader.
@@ -38,6 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The same for what somebody who waits would rather do without.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the end of a lease is tried that was lost: time ends it too, or has.
+const AFTER_LOSS: Duration = Duration::from_secs(3);
 
 /// When a waiter looks whose watch has told nothing: it may be with a member that is cut off from the others.
 const SLOW_TICK: Duration = Duration::from_secs(10);
@@ -73,6 +79,10 @@ struct Own {
     /// The keys may be there.
     is_sent: bool,
     keeper: Option<Keeper>,
+    /// What the keeper has to do.
+    duty: Duty,
+    /// Under which the log has the grant.
+    log_key: Vec<u8>,
     /// When an early end may be at last.
     at_least_until: Option<Moment>,
     slot: Option<u32>,
@@ -125,7 +135,8 @@ impl EtcdStore {
             return Ok(());
         }
         let (id, token) = ticket::draw().context("cannot draw a token")?;
-        let begun = Moment::now();
+        let (begun, requested_at) = (Moment::now(), log::now());
+        let log_key = log::key(self.prefix(), requested_at)?;
         // A crash must not free it before its time.
         let ttl = self
             .client
@@ -135,10 +146,12 @@ impl EtcdStore {
             token,
             ttl,
             begun,
-            requested_at: log::now(),
+            requested_at,
             place: None,
             is_sent: false,
             keeper: None,
+            duty: Duty::default(),
+            log_key,
             at_least_until: None,
             slot: None,
             granted_at: None,
@@ -243,7 +256,7 @@ impl EtcdStore {
         let id = self.own().id;
         let waiting = self.record(request, keeping);
         let granted = self.granted_record(request, keeping, request_slot(request.mode, 0));
-        let success = self.granting(request, id, &granted)?;
+        let success = self.granting(request, &granted);
         let first_key = key_of(self.prefix(), &request.names[0], id);
         let failure = if waits {
             let mut puts = self.puts(&request.names, id, &waiting);
@@ -288,9 +301,9 @@ impl EtcdStore {
                 let _ = self.abandon();
                 return Ok(Some(Answer::Busy(first)));
             }
-            let slot = request_slot(request.mode, seen.free_slot(&request.names));
+            let slot = request_slot(request.mode, seen.free_slot(&request.names, id));
             let granted = self.granted_record(request, keeping, slot);
-            let success = self.granting(request, id, &granted)?;
+            let success = self.granting(request, &granted);
             let same = lines
                 .iter()
                 .map(|line| api::is_unchanged_since(line, revision));
@@ -316,17 +329,14 @@ impl EtcdStore {
     }
 
     /// What is put for one who enters now: a bare lease's grant is written down at once, for nobody does it later.
-    fn granting(
-        &self,
-        request: &Request,
-        id: i64,
-        record: &Record,
-    ) -> Result<Vec<serde_json::Value>> {
+    fn granting(&mut self, request: &Request, record: &Record) -> Vec<serde_json::Value> {
+        let id = self.own().id;
         let mut puts = self.puts(&request.names, id, record);
         if !record.is_run {
-            puts.push(log::put(self.prefix(), &log::of_grant(record), None)?);
+            let log_key = &self.own().log_key;
+            puts.push(log::put(log_key, &log::of_grant(record), record.fence));
         }
-        Ok(puts)
+        puts
     }
 
     /// It entered at once.
@@ -354,7 +364,6 @@ impl EtcdStore {
         note: Option<Record>,
     ) -> Result<Lease> {
         let now = Moment::now();
-        let (client, prefix) = (self.client.clone(), self.prefix().to_owned());
         let own = self.own();
         own.slot = record.slot;
         own.granted_at = record.granted_at;
@@ -371,28 +380,40 @@ impl EtcdStore {
             granted_at: record.granted_at.unwrap_or(own.requested_at),
             counted_from,
         };
-        // The one that kept the place in the line.
-        own.keeper = None;
-        if keeping == Keeping::Supervised {
+        if keeping != Keeping::Supervised {
+            own.keeper = None;
+            return Ok(lease);
+        }
+        own.duty.begin(Grant {
+            place: own.place.unwrap_or(fence),
+            note: note.map(|note| (note, own.log_key.clone())),
+        });
+        if let Some(keeper) = &own.keeper {
+            keeper.renew();
+        } else if let Err(error) = self.keep(&request.names, counted_from) {
+            let _ = self.abandon();
+            return Err(error);
+        }
+        Ok(lease)
+    }
+
+    /// Has the own lease renewed from now on. What has kept the place in the line goes on with that: to start a thread and to
+    /// end another would keep the job waiting.
+    fn keep(&mut self, names: &[LockName], counted_from: Moment) -> Result<()> {
+        let (client, prefix) = (self.client.clone(), self.prefix().to_owned());
+        let own = self.own();
+        if own.keeper.is_none() {
             let tended = Tended {
                 client,
                 prefix,
-                names: request.names.clone(),
+                names: names.to_vec(),
                 id: own.id,
                 ttl: own.ttl,
-                place: own.place,
-                note,
+                duty: own.duty.clone(),
             };
-            let keeper = Keeper::start(tended, counted_from + own.ttl, own.ttl);
-            own.keeper = Some(match keeper {
-                Ok(keeper) => keeper,
-                Err(error) => {
-                    let _ = self.abandon();
-                    return Err(error);
-                }
-            });
+            own.keeper = Some(Keeper::start(tended, counted_from + own.ttl, own.ttl)?);
         }
-        Ok(lease)
+        Ok(())
     }
 
     fn lines_of(&self, names: &[LockName], ranges: Vec<Vec<Kv>>) -> Lines {
@@ -460,7 +481,7 @@ impl EtcdStore {
         revision: i64,
     ) -> Result<Option<Lease>> {
         let id = self.own().id;
-        let slot = request_slot(request.mode, lines.free_slot(&request.names));
+        let slot = request_slot(request.mode, lines.free_slot(&request.names, id));
         let mut record = self.granted_record(request, keeping, slot);
         let is_exclusive = request.mode == Mode::Exclusive;
         // The read that found nobody before us was the confirmation; of those who share a lock each has to write, that no two
@@ -480,7 +501,7 @@ impl EtcdStore {
                 let unchanged = |name| api::is_unchanged_since(&self.line_key(name), revision);
                 same.extend(request.names.iter().map(unchanged));
             }
-            let puts = self.granting(request, id, &record)?;
+            let puts = self.granting(request, &record);
             let outcome = self.client.transact(&same, &puts, &[], PATIENCE)?;
             if !outcome.succeeded {
                 return Ok(None);
@@ -490,15 +511,32 @@ impl EtcdStore {
                 fence = outcome.revision;
             }
         }
-        // It may have stood in line for long: it has its whole time from here on.
-        let Some((sent, ttl)) = self.client.keep_alive(id, PATIENCE)? else {
+        let Some(counted_from) = self.time_of_entry(keeping)? else {
             return Ok(None);
         };
-        self.own().ttl = ttl;
         let note = (!is_written).then(|| record.clone());
         self.watch.forget();
-        let lease = self.lease(request, keeping, &record, fence, sent, note)?;
+        let lease = self.lease(request, keeping, &record, fence, counted_from, note)?;
         Ok(Some(lease))
+    }
+
+    /// From when on the lease of one who enters from the line has its time; none when it is over. It may have stood there for
+    /// long, and is to have all of it: a `run`'s is renewed while its job starts, if there is time enough for that.
+    fn time_of_entry(&mut self, keeping: Keeping) -> Result<Option<Moment>> {
+        let (id, ttl) = (self.own().id, self.own().ttl);
+        let kept_until = self.own().keeper.as_ref().map(Keeper::kept_until);
+        if let Some(until) = kept_until.filter(|_| keeping == Keeping::Supervised)
+            && until.remaining() > ttl * 2 / 3
+        {
+            return Ok(Some(until - ttl));
+        }
+        // What it has found out would count on.
+        self.own().keeper = None;
+        let kept = self.client.keep_alive(id, PATIENCE)?;
+        Ok(kept.map(|(sent, ttl)| {
+            self.own().ttl = ttl;
+            sent
+        }))
     }
 
     /// It stands in the line, behind others.
@@ -528,18 +566,8 @@ impl EtcdStore {
                     return Ok(Answer::Deadlock(circle));
                 }
             }
-            let tended = Tended {
-                client: self.client.clone(),
-                prefix: self.prefix().to_owned(),
-                names: request.names.clone(),
-                id: self.own().id,
-                ttl: self.own().ttl,
-                // Nobody takes a place in the line away, and to look each second would cost more than to wait.
-                place: None,
-                note: None,
-            };
-            let own = self.own();
-            own.keeper = Some(Keeper::start(tended, own.begun + own.ttl, own.ttl)?);
+            let begun = self.own().begun;
+            self.keep(&request.names, begun)?;
         }
         let nearest = in_the_way.iter().max_by_key(|ticket| ticket.place());
         let nearest = nearest.expect("somebody is in the way");
@@ -619,22 +647,22 @@ impl EtcdStore {
     }
 
     /// The keys of a token's lease, if it lives.
-    fn find(&self, token: &Token) -> Result<Option<Found>> {
+    fn find(&self, token: &Token, bound: Duration) -> Result<Option<Found>> {
         let id = id_of(token);
         if id <= 0 {
             return Ok(None);
         }
         let mut lease = id;
-        let mut known = self.client.lease(id, PATIENCE)?;
+        let mut known = self.client.lease(id, bound)?;
         if known.as_ref().is_none_or(|lease| lease.keys.is_empty()) {
             // Another lease may keep its keys by now.
             let moved = vec![api::one(&moved_key(self.prefix(), id))];
-            let outcome = self.client.transact(&[], &moved, &[], PATIENCE)?;
+            let outcome = self.client.transact(&[], &moved, &[], bound)?;
             let Some(kv) = outcome.ranges.into_iter().flatten().next() else {
                 return Ok(None);
             };
             lease = kv.lease;
-            known = self.client.lease(lease, PATIENCE)?;
+            known = self.client.lease(lease, bound)?;
         }
         let Some(Living {
             remaining,
@@ -645,7 +673,7 @@ impl EtcdStore {
             return Ok(None);
         };
         let read: Vec<_> = keys.iter().map(|key| api::one(key)).collect();
-        let outcome = self.client.transact(&[], &read, &[], PATIENCE)?;
+        let outcome = self.client.transact(&[], &read, &[], bound)?;
         let kvs = outcome.ranges.into_iter().flatten();
         let tickets = kvs.filter_map(|kv| Ticket::anywhere(self.prefix(), kv));
         let mut tickets: Vec<Ticket> = tickets.filter(|ticket| ticket.id == id).collect();
@@ -669,7 +697,7 @@ impl EtcdStore {
         may_be_of_run: bool,
         act: impl FnOnce(&mut Self, &Found, &Held) -> Result<bool>,
     ) -> Result<Shown> {
-        let Some(found) = self.find(token)? else {
+        let Some(found) = self.find(token, PATIENCE)? else {
             return Ok(Shown::NotHeld);
         };
         let held = found.shown();
@@ -713,25 +741,69 @@ impl EtcdStore {
         let mut puts: Vec<_> = puts.collect();
         let first = found.tickets.first().map_or(0, |ticket| ticket.id);
         puts.push(api::put(&moved_key(self.prefix(), first), b"", id));
-        let outcome = self
-            .client
-            .transact(&same.collect::<Vec<_>>(), &puts, &[], PATIENCE)?;
-        let other = if outcome.succeeded { found.lease } else { id };
+        // Of one that was done, without an answer, and then tried again.
+        let done = found.tickets.iter().map(|ticket| api::one(&ticket.kv.key));
+        let outcome = self.client.transact(
+            &same.collect::<Vec<_>>(),
+            &puts,
+            &done.collect::<Vec<_>>(),
+            PATIENCE,
+        )?;
+        let mut left = outcome.ranges.iter().flatten();
+        let is_done = outcome.succeeded || left.any(|kv| kv.lease == id);
+        let other = if is_done { found.lease } else { id };
         let _ = self.client.revoke(other, PATIENCE);
-        Ok(outcome.succeeded.then_some(ttl))
+        Ok(is_done.then_some(ttl))
     }
 
-    /// Ends a lease, or has it rest until a moment.
-    fn end(&self, found: &Found, rest: Option<Duration>) -> Result<bool> {
-        let Some(rest) = rest.filter(|rest| !rest.is_zero()) else {
-            return Ok(self.client.revoke(found.lease, PATIENCE)?);
-        };
+    /// Ends a lease with the keys that were created at a place, and writes that down, in one: those who wait need not wait for
+    /// more. False when the keys were gone.
+    fn end(
+        &self,
+        keys: &[Vec<u8>],
+        place: i64,
+        lease: i64,
+        entry: &Entry,
+        bound: Duration,
+    ) -> Result<bool, Fault> {
+        let same = keys.iter().map(|key| api::is_created_at(key, place));
+        let mut done: Vec<_> = keys.iter().map(|key| api::delete(key)).collect();
+        let mut told = Vec::new();
+        if let Ok(log_key) = log::key(self.prefix(), entry.at) {
+            done.push(log::put(&log_key, entry, entry.fence));
+            told.push(api::one(&log_key));
+        }
+        match self
+            .client
+            .transact(&same.collect::<Vec<_>>(), &done, &told, bound)
+        {
+            Ok(outcome) => {
+                // Or it was done, without an answer, and then tried again.
+                let was_held =
+                    outcome.succeeded || outcome.ranges.iter().any(|found| !found.is_empty());
+                // Nothing hangs on it any more.
+                let _ = self.client.revoke(lease, SHORT_PATIENCE);
+                log::prune_now_and_then(&self.client, self.prefix(), SHORT_PATIENCE);
+                Ok(was_held)
+            }
+            // Who may not write the log may have locks all the same.
+            Err(fault) if !fault.is_away() => self.client.revoke(lease, bound),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Has a lease rest that was given back, for what is left of its least time. False when it was gone.
+    fn rest(&self, found: &Found, rest: Duration, entry: &Entry) -> Result<bool> {
         let mut record = found.record.clone();
         record.is_released = true;
-        Ok(self.move_keys(found, &record, rest)?.is_some())
+        let was_held = self.move_keys(found, &record, rest)?.is_some();
+        if was_held {
+            self.write_log(entry);
+        }
+        Ok(was_held)
     }
 
-    fn write_log(&self, entry: &crate::lock::Entry) {
+    fn write_log(&self, entry: &Entry) {
         log::write(&self.client, self.prefix(), entry, SHORT_PATIENCE);
     }
 }
@@ -768,16 +840,35 @@ impl Store for EtcdStore {
     }
 
     fn acquire(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
-        let error = match self.take(request, keeping, waits) {
+        self.client.heed.set(true);
+        let taken = self.take(request, keeping, waits);
+        self.client.heed.set(false);
+        let error = match taken {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
+        if matches!(error.downcast_ref(), Some(Fault::Interrupted))
+            && let Some(interrupted) = wait::interruption()
+        {
+            let _ = self.abandon();
+            return Err(interrupted.into());
+        }
         let may_be_sent = self.own.as_ref().is_some_and(|own| own.is_sent);
         if waits && may_be_sent && error.downcast_ref().is_some_and(Fault::is_away) {
+            // It may go on in silence after the others are back.
+            self.watch.forget();
             return Ok(Answer::Unreachable(error));
         }
-        let _ = self.abandon();
-        Err(error)
+        let ttl = self.own.as_ref().map(|own| own.ttl);
+        match (self.abandon(), ttl) {
+            // Nobody has the token.
+            (Err(Fault::Away(_)), Some(ttl)) if may_be_sent => Err(error.context(format!(
+                "cannot tell whether {} was taken, and is so for {} at the most",
+                crate::output::list(&request.names),
+                show(ttl)
+            ))),
+            _ => Err(error),
+        }
     }
 
     fn leave(&mut self) -> Result<()> {
@@ -827,17 +918,20 @@ impl Store for EtcdStore {
             let until = record
                 .granted_at
                 .map(|at| at.saturating_add(millis(record.at_least)));
-            let rest = until.map(|until| from_millis(until - log::now()).min(record.at_least));
-            let was_held = store.end(found, rest)?;
-            if was_held {
-                let now = log::now();
-                let entry = log::of_ticket(&found.tickets[0], Event::Released, now);
-                if let Some(mut entry) = entry {
-                    entry.ended_at = Some(now);
-                    store.write_log(&entry);
-                }
+            let now = log::now();
+            let rest = until.map_or(Duration::ZERO, |until| from_millis(until - now));
+            let rest = rest.min(record.at_least);
+            let ticket = &found.tickets[0];
+            let mut entry = log::of_record(record, Event::Released, now);
+            entry.fence = found.fence();
+            entry.ended_at = Some(now);
+            if rest.is_zero() {
+                let keys = found.tickets.iter().map(|ticket| ticket.kv.key.clone());
+                let keys: Vec<_> = keys.collect();
+                Ok(store.end(&keys, ticket.place(), found.lease, &entry, PATIENCE)?)
+            } else {
+                store.rest(found, rest, &entry)
             }
-            Ok(was_held)
         })
     }
 
@@ -866,7 +960,7 @@ impl Store for EtcdStore {
     }
 
     fn held_by(&mut self, token: &Token) -> Result<Option<Held>> {
-        Ok(self.find(token)?.map(|found| found.shown()))
+        Ok(self.find(token, PATIENCE)?.map(|found| found.shown()))
     }
 
     fn waiting(&mut self) -> Result<HashMap<LockName, usize>> {
@@ -967,29 +1061,34 @@ impl Store for EtcdStore {
         };
         // What it has sent does no harm when it comes after the end.
         own.keeper = None;
+        let bound = match ending.event {
+            Event::Lost => AFTER_LOSS,
+            _ => PATIENCE,
+        };
+        let now = log::now();
+        let entry = |was_held| record::of_own(request, lease, ending, now, was_held, None);
         let rest = own.at_least_until.map(Moment::remaining);
         let was_held = match rest.filter(|rest| !rest.is_zero()) {
-            None => self.client.revoke(own.id, PATIENCE)?,
-            Some(rest) => match self.find(&own.token)? {
+            None => {
+                let keys = self.keys(&request.names, own.id);
+                let place = own.place.unwrap_or(lease.fence);
+                self.end(&keys, place, own.id, &entry(true), bound)?
+            }
+            Some(rest) => match self.find(&own.token, bound)? {
                 Some(mut found) => {
                     found.record.fence = Some(lease.fence);
                     found.record.granted_at = Some(lease.granted_at);
                     for ticket in &mut found.tickets {
                         ticket.record = Some(found.record.clone());
                     }
-                    self.end(&found, Some(rest))?
+                    self.rest(&found, rest, &entry(true))?
                 }
                 None => false,
             },
         };
-        self.write_log(&record::of_own(
-            request,
-            lease,
-            ending,
-            log::now(),
-            was_held,
-            None,
-        ));
+        if !was_held {
+            self.write_log(&entry(false));
+        }
         Ok(was_held)
     }
 

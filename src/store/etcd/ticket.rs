@@ -392,10 +392,11 @@ impl Lines {
         }
     }
 
-    /// The smallest slot of a lock that no holder has.
-    pub fn free_slot(&self, names: &[LockName]) -> u32 {
+    /// The smallest slot of a lock that no holder has, but for this one: it may have been given one by an answer that was lost.
+    pub fn free_slot(&self, names: &[LockName], own: i64) -> u32 {
         let lines = names.iter().flat_map(|name| self.line(name));
-        let slots = lines.filter_map(|ticket| ticket.record.as_ref()?.slot);
+        let others = lines.filter(|ticket| ticket.id != own);
+        let slots = others.filter_map(|ticket| ticket.record.as_ref()?.slot);
         line::smallest_free(&slots.collect::<Vec<_>>())
     }
 

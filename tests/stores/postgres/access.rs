@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::server::{SECRET, Server, run};
-use crate::servers::free_port;
+use super::server::{SECRET, Server};
+use crate::certificates;
+use crate::servers::{free_port, run};
 use crate::support::{Call, Outcome, Sandbox};
 
 /// A `run` that is refused before its job starts.
@@ -292,83 +293,8 @@ fn a_server_that_takes_no_changes_says_so() {
     assert_eq!(sandbox.status()[0]["name"], "A");
 }
 
-/// An authority, and a server's certificate for this name that it signed, in the server's directory.
-fn certify(dir: &Path, name: &str) {
-    let openssl = |words: &[&str]| {
-        run(Command::new("openssl").args(words).current_dir(dir));
-    };
-    let key = ["-newkey", "rsa:2048", "-nodes"];
-    let ca = [
-        "req",
-        "-x509",
-        "-subj",
-        "/CN=authority",
-        "-days",
-        "2",
-        "-keyout",
-        "ca.key",
-        "-out",
-        "ca.crt",
-    ];
-    openssl(&[&ca[..], &key].concat());
-    let subject = format!("/CN={name}");
-    let request = [
-        "req",
-        "-subj",
-        &subject,
-        "-keyout",
-        "server.key",
-        "-out",
-        "server.csr",
-    ];
-    openssl(&[&request[..], &key].concat());
-    let extension = format!("subjectAltName=DNS:{name}\n");
-    fs::write(dir.join("extension"), extension).expect("our own");
-    openssl(&[
-        "x509",
-        "-req",
-        "-in",
-        "server.csr",
-        "-CA",
-        "ca.crt",
-        "-CAkey",
-        "ca.key",
-        "-CAcreateserial",
-        "-days",
-        "2",
-        "-extfile",
-        "extension",
-        "-out",
-        "server.crt",
-    ]);
-    let client = [
-        "req",
-        "-subj",
-        "/CN=postgres",
-        "-keyout",
-        "client.key",
-        "-out",
-        "client.csr",
-    ];
-    openssl(&[&client[..], &key].concat());
-    openssl(&[
-        "x509",
-        "-req",
-        "-in",
-        "client.csr",
-        "-CA",
-        "ca.crt",
-        "-CAkey",
-        "ca.key",
-        "-CAcreateserial",
-        "-days",
-        "2",
-        "-out",
-        "client.crt",
-    ]);
-    for file in ["server.key", "ca.key", "client.key"] {
-        fs::set_permissions(dir.join(file), Permissions::from_mode(0o600)).expect("our own");
-    }
+fn certify(dir: &Path) {
+    certificates::make(dir, "localhost", "postgres");
     run(Command::new("chown")
         .args(["postgres", "server.key"])
         .current_dir(dir));
@@ -377,7 +303,7 @@ fn certify(dir: &Path, name: &str) {
 #[test]
 fn the_server_is_known_by_its_certificate() {
     let mut server = Server::start("");
-    certify(server.dir(), "localhost");
+    certify(server.dir());
     let dir = server.dir().display().to_string();
     server.sql(&[
         "alter system set ssl = on",
@@ -409,7 +335,7 @@ fn the_server_is_known_by_its_certificate() {
     );
     // Signed by nobody who is known.
     let others = Sandbox::new();
-    certify(&others.dir(), "localhost");
+    certify(&others.dir());
     let rest = format!(
         "sslmode=verify-full&sslrootcert={}/ca.crt",
         others.dir().display()

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::server::Server;
+use crate::sections::Sections;
 use crate::support::{SOON, for_each, ms, until};
 
 const CONTENDERS: usize = 50;
@@ -13,16 +14,10 @@ fn fifty_contenders_enter_one_at_a_time_in_order_with_growing_fences() {
     let server = Server::start("");
     let sandbox = server.sandbox();
     let holder = sandbox.holder("A");
-    let log = sandbox.path("sections");
+    let sections = Sections::of(&sandbox);
     let mut waiters = Vec::new();
     for number in 0..CONTENDERS {
-        // Who finds another inside says so; a kernel lock of its own proves it.
-        let script = format!(
-            "exec 9>>{0}.proof; flock -n 9 || echo overlap >> {0}; echo {number} $TENURE_FENCE >> {0}",
-            log.display()
-        );
-        let words = ["run", "-q", "-w", "80s", "A", "--", "sh", "-c", &script];
-        waiters.push(sandbox.tenure().args(words).start());
+        waiters.push(sections.contender(&sandbox, number, "0"));
         let count = (number + 1).to_string();
         until(SOON, "it stands in line", || {
             server.sql(&["select count(*) from tenure.ticket where state = 'waiting'"]) == count
@@ -32,23 +27,7 @@ fn fifty_contenders_enter_one_at_a_time_in_order_with_growing_fences() {
     for waiter in waiters {
         waiter.wait().exits(0);
     }
-    let text = std::fs::read_to_string(log).expect("they ran");
-    let sections: Vec<(usize, i64)> = text
-        .lines()
-        .map(|line| {
-            let (number, fence) = line.split_once(' ').expect("no overlap");
-            (
-                number.parse().expect("a number"),
-                fence.parse().expect("a number"),
-            )
-        })
-        .collect();
-    let order: Vec<usize> = sections.iter().map(|(number, _)| *number).collect();
-    assert_eq!(order, (0..CONTENDERS).collect::<Vec<_>>());
-    assert!(
-        sections.is_sorted_by_key(|(_, fence)| *fence),
-        "{sections:?}"
-    );
+    sections.are_in_order(CONTENDERS);
     assert_eq!(server.sql(&["select count(*) from tenure.ticket"]), "0");
     let granted = "select count(*), count(distinct fence) from tenure.log where event = 'released'";
     assert_eq!(server.sql(&[granted]), format!("{0}|{0}", CONTENDERS + 1));

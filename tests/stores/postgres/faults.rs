@@ -4,9 +4,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
-use super::proxy::Proxy;
 use super::server::{SECRET, Server};
+use crate::proxy::Proxy;
 use crate::support::{Running, SOON, Sandbox, is_alive, ms, stays, throughout, until};
+
+/// The end of a change, as it is sent.
+const COMMIT: &str = "commit\0";
 
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -217,30 +220,30 @@ fn what_was_done_without_an_answer_is_found_and_not_done_again() {
     };
     let before: i64 = told("released").parse().expect("a number");
 
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     let token = far.acquire(["A"]);
-    assert_eq!((proxy.swallowed(), &*rows()), (1, "1"));
+    assert_eq!((proxy.sprung(), &*rows()), (1, "1"));
     let status = direct.tenure().args(["status", "--token", &token]).run();
     status.exits(0);
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     far.tenure()
         .args(["extend", "--token", &token])
         .run()
         .exits(0);
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     far.tenure()
         .args(["release", "--token", &token])
         .run()
         .exits(0);
-    assert_eq!((proxy.swallowed(), &*rows()), (3, "0"));
+    assert_eq!((proxy.sprung(), &*rows()), (3, "0"));
     assert_eq!(told("released"), (before + 1).to_string());
 
     // The grant and the end of a run's lease.
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     let holder = far.tenure().args(["run", "A"]).hold();
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     holder.end().exits(0).says_nothing();
-    assert_eq!((proxy.swallowed(), &*rows()), (5, "0"));
+    assert_eq!((proxy.sprung(), &*rows()), (5, "0"));
     assert_eq!(
         (told("released"), told("lost")),
         ((before + 2).to_string(), "0".to_owned())
@@ -248,31 +251,28 @@ fn what_was_done_without_an_answer_is_found_and_not_done_again() {
 
     // A place in the line, and the grant from it.
     let token = direct.acquire(["A"]);
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     let waiter = far
         .tenure()
         .args(["run", "-q", "-w", "60s", "A", "--", "true"])
         .start();
     until(SOON, "it stands in line", || rows() == "2");
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     direct
         .tenure()
         .args(["release", "--token", &token])
         .run()
         .exits(0);
     waiter.wait().exits(0);
-    assert_eq!((proxy.swallowed(), &*rows()), (7, "0"));
+    assert_eq!((proxy.sprung(), &*rows()), (7, "0"));
 
     direct.acquire(["A"]);
-    proxy.swallow_commits(1);
+    proxy.swallow(COMMIT, 1);
     far.tenure()
         .args(["release", "--force", "A"])
         .run()
         .exits(0);
-    assert_eq!(
-        (proxy.swallowed(), &*rows(), &*told("forced")),
-        (8, "0", "1")
-    );
+    assert_eq!((proxy.sprung(), &*rows(), &*told("forced")), (8, "0", "1"));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn who_is_cut_off_in_the_middle_of_a_change_keeps_nobody_waiting_for_long() {
     let proxy = Proxy::to(server.port);
     let (direct, far) = (server.sandbox(), sandbox_behind(&proxy, &server));
     fence(&direct);
-    proxy.cut_in_a_change();
+    proxy.cut_after("for update");
     let stuck = far.tenure().args(["run", "A", "--", "true"]).start();
     until(SOON, "it has the row", || {
         let sql = "select count(*) from pg_stat_activity where state = 'idle in transaction'";

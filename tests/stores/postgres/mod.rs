@@ -4,5 +4,4 @@ mod access;
 mod crowd;
 mod faults;
 mod pooler;
-mod proxy;
 mod server;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::servers::{free_port, postgres_programs};
+use crate::servers::{free_port, postgres_programs, run};
 use crate::support::{SOON, Sandbox, state, until};
 
 /// The password of all roles, which nothing is to show.
@@ -212,12 +212,4 @@ fn as_postgres(program: PathBuf) -> Command {
     let mut command = Command::new("setpriv");
     command.args(AS_POSTGRES).arg(program).current_dir("/");
     command
-}
-
-/// What a command prints, which is to succeed.
-#[track_caller]
-pub fn run(command: &mut Command) -> String {
-    let output = command.output().expect("it is installed");
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }

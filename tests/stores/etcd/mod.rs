@@ -1,0 +1,8 @@
+//! What only etcd can do, or must survive.
+
+mod access;
+mod cluster;
+mod crowd;
+mod faults;
+mod lock;
+mod server;
