@@ -243,9 +243,9 @@ fn a_client_is_known_by_its_certificate() {
     with(run(), &[authority, certificate, key])
         .exits(0)
         .says_nothing();
-    with(run(), &[authority]).is_store_error(
-        "cannot reach etcd at localhost:*: it ended the connection; it may want no TLS, as etcd:// has it, or a certificate of ours, as in ETCDCTL_CERT and ETCDCTL_KEY",
-    );
+    // The server's reason arrives before the connection ends, or does not.
+    with(run(), &[authority])
+        .is_store_error("cannot * etcd at localhost:*: *ended *ETCDCTL_CERT and ETCDCTL_KEY*");
     with(run(), &[authority, certificate])
         .is_store_error("cannot use ETCDCTL_CERT without ETCDCTL_KEY");
     let wrong = ("ETCDCTL_KEY", "client.crt");
