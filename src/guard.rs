@@ -129,6 +129,19 @@ impl Guard {
         self.inode
     }
 
+    /// Which file this is, as no other on this machine has been or will be: its device, its inode and the nanosecond of its
+    /// making, since 1970.
+    ///
+    /// # Errors
+    /// Those of fstat(2), and that the file system does not know when its files were made.
+    #[cfg(feature = "postgres")]
+    pub fn identity(&self) -> io::Result<(u64, u64, u128)> {
+        let metadata = self.file.metadata()?;
+        let made = metadata.created()?.duration_since(std::time::UNIX_EPOCH);
+        let made = made.map_err(io::Error::other)?;
+        Ok((metadata.dev(), metadata.ino(), made.as_nanos()))
+    }
+
     /// The user to whom the guard file belongs.
     ///
     /// # Errors
@@ -222,6 +235,14 @@ impl Guard {
     /// Those of fcntl(2) other than the byte being taken.
     pub fn lock_creation(&self) -> io::Result<bool> {
         set_lock(self.file.as_fd(), libc::F_WRLCK, CREATION)
+    }
+
+    /// Whether somebody is the one maker.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn is_creation_locked(&self) -> io::Result<bool> {
+        self.is_locked(CREATION)
     }
 
     /// Whether anybody holds this byte.

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{Running, SOON, Sandbox, for_each, ms, until};
+use crate::support::{Running, SOON, Sandbox, for_each, ms, throughout, until};
 
 /// How it comes there, as a shell script; `copy` is the database as it was before the holder came, and not in WAL mode.
 const WAYS: [&str; 8] = [
@@ -98,6 +98,24 @@ fn a_newcomer_enters_a_database_that_was_put_in_place_when_the_old_holders_are_g
         fences.insert(0, fence(first));
         assert!(fences.is_sorted(), "{way}: {log}");
     });
+}
+
+/// Whoever removes the side files of the old database has removed some of them, and not yet the others, which may be those of
+/// the newcomer's own transaction.
+#[test]
+fn a_newcomer_waits_while_another_puts_a_database_in_its_place() {
+    let sandbox = Sandbox::new();
+    sandbox.fence("A");
+    let script = "import fcntl, struct, sys; f = open('l.db-guard', 'r+'); fcntl.fcntl(f, 37, struct.pack('hhqqi4x', 1, 0, 0, 1, 0)); print('ready', flush=True); sys.stdin.readline(); open('log', 'a').write('made\\n'); f.close()";
+    let maker = sandbox.program("python3").args(["-c", script]);
+    let maker = maker.start_ready();
+    let newcomer = sandbox.tenure().args(["run", "A", "--", "sh", "-c"]);
+    let newcomer = newcomer.arg("echo entered >>log").start();
+    throughout(ms(300), "it waits", || !sandbox.path("log").exists());
+    maker.end().exits(0);
+    newcomer.wait().exits(0);
+    let log = fs::read_to_string(sandbox.path("log")).expect("both wrote");
+    assert_eq!(log, "made\nentered\n");
 }
 
 #[test]

@@ -498,22 +498,28 @@ pub fn wait_for_lost_holders(path: &Path) -> Result<()> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other.with_context(why)?,
         };
-        let Some(loss) = loss(path, &guard)? else {
+        let loss = loss(path, &guard)?;
+        // In this order: whoever is in the middle of [`take_place`] has removed the one side file, and not yet the others.
+        if loss.is_none() && !guard.is_creation_locked().with_context(why)? {
             return Ok(());
-        };
+        }
         let lives = guard.has_living_tickets().with_context(why)?;
-        if !lives && (loss == Loss::SideFiles || take_place(path)?) {
-            return Ok(());
+        match loss {
+            Some(Loss::SideFiles) if !lives => return Ok(()),
+            Some(Loss::Place) if !lives && take_place(path)? => return Ok(()),
+            _ => {}
         }
         if Instant::now() > deadline {
             let what = match loss {
-                Loss::SideFiles => "its side files were deleted",
-                Loss::Place => "it was put in the place of another",
+                Some(Loss::SideFiles) => {
+                    "its side files were deleted while processes hold locks of it, and they have not ended"
+                }
+                Some(Loss::Place) => {
+                    "it was put in the place of another while processes hold locks of it, and they have not ended"
+                }
+                None => "another process has been putting it in its place for 10s",
             };
-            bail!(
-                "cannot use {}: {what} while processes hold locks of it, and they have not ended",
-                path.display()
-            );
+            bail!("cannot use {}: {what}", path.display());
         }
         wait::pause_unless_interrupted(LOOK)?;
     }
@@ -660,7 +666,8 @@ impl Drop for OwnUmask {
 /// Side files of a deleted database, which SQLite would take for the new one's, and what a maker that was killed
 /// left behind.
 fn remove_leftovers(path: &Path) -> io::Result<()> {
-    for ending in ["-wal", "-shm", "-journal"] {
+    // The log last: by that it is known that there is something to remove.
+    for ending in ["-journal", "-shm", "-wal"] {
         match fs::remove_file(beside(path, ending)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -408,9 +408,11 @@ impl SqliteStore {
             return Ok(done);
         }
         set_durability(&self.connection, Durability::Power)?;
-        let done = self.attempt(act, true);
-        set_durability(&self.connection, self.durability())?;
-        Ok(done?.expect("what is synced is not refused"))
+        let done = self.attempt(act, true)?;
+        // What is committed is not to be tried again because of this, as when the file is locked just now or was replaced:
+        // the next commits are then synced too, which only takes longer.
+        let _ = set_durability(&self.connection, self.durability());
+        Ok(done.expect("what is synced is not refused"))
     }
 
     /// One transaction; none when its commit has to survive a power failure and would not: it is the first of a new
