@@ -21,7 +21,7 @@ pub fn closed_by(tx: &Tx<'_>, request: &Request) -> Result<Option<Vec<Held>>> {
     let all: Vec<Living> = ticket::line(tx, &[])?
         .into_iter()
         .map(|ticket| {
-            let standing = ticket.standing(tx.now);
+            let standing = ticket.standing(tx);
             (ticket, standing)
         })
         .collect();

@@ -118,7 +118,7 @@ pub fn read(tx: &Tx<'_>, query: &Query) -> Result<History> {
     written.reverse();
     let mut present = Vec::new();
     for ticket in ticket::line(tx, &query.names)? {
-        let standing = ticket.standing(tx.now);
+        let standing = ticket.standing(tx);
         // A waiter that is found dead is told of when it is out of the line.
         if ticket.is_held || !standing.is_over() {
             present.extend(ticket.as_entry(tx.now, standing));

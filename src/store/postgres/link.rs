@@ -24,6 +24,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Row, SimpleQueryMessage};
 use super::fault::{Fault, Kind, kind_of};
 use super::target::{Encryption, Host, Target};
 use super::tls::Connector;
+use super::witness::{Proof, Witness};
 use crate::clock::Moment;
 use crate::duration::millis;
 use crate::signals::NoStops;
@@ -113,6 +114,7 @@ pub struct Link {
     handle: Handle,
     session: Mutex<Option<Session>>,
     ear: Arc<Ear>,
+    pub witness: Witness,
 }
 
 struct Session {
@@ -178,6 +180,7 @@ impl Link {
             handle,
             session: Mutex::new(None),
             ear: Arc::default(),
+            witness: Witness::new(),
         });
         let deadline = Deadline::of(bound);
         link.connected(&mut lock(&link.session), &deadline)?;
@@ -195,6 +198,14 @@ impl Link {
             bell.ring();
         }
         heard.bell = Some(bell);
+    }
+
+    /// Hears of it when one of these, on this machine, dies.
+    pub fn hear_of(&self, proofs: &[Proof]) {
+        for proof in proofs {
+            let ear = Arc::clone(&self.ear);
+            self.witness.watch(proof, move || ear.hear());
+        }
     }
 
     /// Whether anything was heard since this was last asked.
@@ -503,7 +514,7 @@ pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// A transaction.
 pub struct Tx<'a> {
-    link: &'a Link,
+    pub link: &'a Link,
     client: &'a Client,
     deadline: &'a Deadline,
     /// The server's clock, read when all others had to wait: milliseconds since 1970.

@@ -1,9 +1,10 @@
 //! The store in a PostgreSQL database: `target` reads where it is, `link` connects and makes transactions, `tls` encrypts,
 //! `ticket` has the rows and their statements, `circle` finds waits that would not end, `history` has the log, `fault` tells
-//! what went wrong, `schema.sql` is the layout.
+//! what went wrong, `witness` sees who has died on this machine, `schema.sql` is the layout.
 //!
-//! Time alone keeps a lease here, by the server's clock, and nothing but the server is asked who holds what. A notification
-//! only wakes: after it, and now and then without it, the rows are read again.
+//! Time alone keeps a lease here, by the server's clock, and nothing but the server is asked who holds what; but what the dead
+//! had is over before its time where their death is seen. A notification only wakes: after it, and now and then without it,
+//! the rows are read again.
 
 mod circle;
 mod fault;
@@ -12,9 +13,11 @@ mod link;
 mod target;
 mod ticket;
 mod tls;
+mod witness;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +26,8 @@ use anyhow::{Context, Result};
 use self::fault::{Kind, kind_of};
 use self::link::{Bound, Link, Tx};
 use self::target::Target;
-use self::ticket::{Found, Living, Ticket, WAITER_TTL};
+use self::ticket::{Asker, Found, Living, Ticket, WAITER_TTL};
+use self::witness::{Own, Proof};
 use super::keeper::{Keeper, Tend};
 use super::{Answer, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record};
 use crate::clock::Moment;
@@ -58,6 +62,8 @@ pub struct PostgresStore {
     place: Option<Place>,
     /// Renews the own place in the line, or the own lease.
     keeper: Option<Keeper>,
+    /// By which others on this machine see that this process lives, while it waits or holds.
+    own: Option<Own>,
 }
 
 /// Where the own request stands.
@@ -77,9 +83,20 @@ struct Place {
 enum Entry {
     Granted(Lease),
     Busy(Vec<Held>),
-    Waiting(i64, Vec<(i64, Standing)>, Duration, Vec<Held>),
+    Waiting(Waiting),
     Deadlock(Vec<Held>),
     OtherSlots(u32),
+}
+
+/// That the own request waits.
+#[derive(Clone)]
+struct Waiting {
+    id: i64,
+    behind: Vec<(i64, Standing)>,
+    /// Of those it is behind, as far as this machine can tell of them.
+    proofs: Vec<Proof>,
+    again: Duration,
+    others: Vec<Held>,
 }
 
 /// Opens the database at a URL.
@@ -101,6 +118,7 @@ pub fn open(url: &str, purpose: Purpose) -> Result<PostgresStore> {
         link: Link::open(target, bound)?,
         place: None,
         keeper: None,
+        own: None,
     })
 }
 
@@ -151,7 +169,7 @@ impl Tend for KeepsLease {
                     revoked_by: Some(by),
                     ..
                 }) => Look::Revoked(by),
-                Some(ticket) if !ticket.standing(tx.now).is_over() => Look::Held,
+                Some(ticket) if !ticket.standing(tx).is_over() => Look::Held,
                 // By `release --force --now`, most likely.
                 _ => match history::taken(tx, self.fence)? {
                     Some((_, by)) => Look::Revoked(by),
@@ -167,16 +185,16 @@ fn of_renewal(ttl: Duration) -> Duration {
 }
 
 /// Tickets with how they stand.
-fn standing(tickets: Vec<Ticket>, now: i64) -> impl Iterator<Item = Living> {
-    tickets.into_iter().map(move |ticket| {
-        let standing = ticket.standing(now);
+fn standing(tickets: Vec<Ticket>, tx: &Tx<'_>) -> impl Iterator<Item = Living> {
+    tickets.into_iter().map(|ticket| {
+        let standing = ticket.standing(tx);
         (ticket, standing)
     })
 }
 
 /// Those that live.
-fn living(tickets: Vec<Ticket>, now: i64) -> Vec<Living> {
-    let living = standing(tickets, now).filter(|(_, standing)| !standing.is_over());
+fn living(tickets: Vec<Ticket>, tx: &Tx<'_>) -> Vec<Living> {
+    let living = standing(tickets, tx).filter(|(_, standing)| !standing.is_over());
     living.collect()
 }
 
@@ -184,19 +202,18 @@ fn living(tickets: Vec<Ticket>, now: i64) -> Vec<Living> {
 fn enter(
     tx: &Tx<'_>,
     request: &Request,
-    token: &Token,
-    keeping: Keeping,
+    asker: Asker<'_>,
     waits: bool,
     unsure_since: Option<Moment>,
 ) -> Result<Entry> {
-    let of_run = keeping == Keeping::Supervised;
+    let token = asker.token;
     let (own, others): (Vec<Ticket>, Vec<Ticket>) = ticket::line_and(tx, &request.names, token)?
         .into_iter()
         .partition(|ticket| ticket.token == *token);
     let mut own = own.into_iter().next();
     if let Some(granted) = own.take_if(|ticket| ticket.is_held) {
         // By a commit that was not answered.
-        let lives = !granted.standing(tx.now).is_over();
+        let lives = !granted.standing(tx).is_over();
         if let Some(fence) = granted.fence.filter(|_| lives) {
             return Ok(Entry::Granted(Lease {
                 id: granted.id,
@@ -210,10 +227,10 @@ fn enter(
                 counted_from: unsure_since.unwrap_or(tx.began),
             }));
         }
-        ticket::bury(tx, [(&granted, granted.standing(tx.now))])?;
+        ticket::bury(tx, [(&granted, granted.standing(tx))])?;
     }
     let (dead, line): (Vec<Living>, Vec<Living>) =
-        standing(others, tx.now).partition(|(_, standing)| standing.is_over());
+        standing(others, tx).partition(|(_, standing)| standing.is_over());
     ticket::bury(
         tx,
         dead.iter().map(|(ticket, standing)| (ticket, *standing)),
@@ -228,7 +245,7 @@ fn enter(
         }
         Found::Free { slot } => {
             tx.listen([]);
-            let lease = ticket::grant(tx, request, token, of_run, own.as_ref(), slot)?;
+            let lease = ticket::grant(tx, request, asker, own.as_ref(), slot)?;
             return Ok(Entry::Granted(lease));
         }
         Found::Blocked { behind, again } => (behind, again),
@@ -245,10 +262,23 @@ fn enter(
         if let Some(circle) = circle::closed_by(tx, request)? {
             return Ok(Entry::Deadlock(circle));
         }
-        ticket::enqueue(tx, request, token, of_run)?
+        ticket::enqueue(tx, request, asker)?
     };
     tx.listen(behind.iter().map(|(id, _)| *id));
-    Ok(Entry::Waiting(id, behind, again, first))
+    let line = line.into_iter().map(|(ticket, _)| ticket);
+    Ok(Entry::Waiting(Waiting {
+        id,
+        proofs: proofs_of(line, &behind),
+        behind,
+        again,
+        others: first,
+    }))
+}
+
+fn proofs_of(tickets: impl IntoIterator<Item = Ticket>, behind: &[(i64, Standing)]) -> Vec<Proof> {
+    let is_behind = |ticket: &Ticket| behind.iter().any(|(id, _)| *id == ticket.id);
+    let tickets = tickets.into_iter().filter(is_behind);
+    tickets.filter_map(|ticket| ticket.proof).collect()
 }
 
 /// To wait for one of these tickets to change, for as long at the most.
@@ -272,15 +302,17 @@ impl PostgresStore {
             let found = ticket::of_ids(tx, &ids.collect::<Vec<_>>())?;
             let as_it_was = |(id, stood): &(i64, Standing)| {
                 let ticket = found.iter().find(|ticket| ticket.id == *id)?;
-                (ticket.standing(tx.now) == *stood).then(|| ticket.remaining(tx.now))
+                (ticket.standing(tx) == *stood).then(|| ticket.remaining(tx.now))
             };
             if !found.iter().any(|ticket| ticket.id == own) {
                 return Ok(None);
             }
             let left: Option<Vec<Duration>> = place.behind.iter().map(as_it_was).collect();
-            Ok(left.and_then(|left| left.into_iter().min()))
+            let again = left.and_then(|left| left.into_iter().min());
+            Ok(again.map(|again| (again, proofs_of(found, &place.behind))))
         });
-        let again = again.ok().flatten()?;
+        let (again, proofs) = again.ok().flatten()?;
+        self.link.hear_of(&proofs);
         let obstacle = obstacle(place.behind.clone(), again);
         Some(Answer::Waiting(obstacle, place.others.clone()))
     }
@@ -292,7 +324,15 @@ impl PostgresStore {
         token: Token,
         keeping: Keeping,
     ) -> Result<Answer> {
-        if let Entry::Waiting(id, behind, again, others) = entry {
+        if let Entry::Waiting(waiting) = entry {
+            let Waiting {
+                id,
+                behind,
+                proofs,
+                again,
+                others,
+            } = waiting;
+            self.link.hear_of(&proofs);
             let had = self.place.as_ref().and_then(|place| place.id);
             if had != Some(id) {
                 // That of a place which was lost has nothing to keep any more.
@@ -317,9 +357,18 @@ impl PostgresStore {
         }
         self.place = None;
         self.keeper = None;
+        if keeping == Keeping::Bare || !matches!(entry, Entry::Granted(_)) {
+            // No row names it, or never will.
+            self.own.take().into_iter().for_each(Own::finish);
+        }
         Ok(match entry {
             Entry::Granted(lease) => {
                 if keeping == Keeping::Supervised {
+                    if let Err(error) = self.own.iter().try_for_each(Own::lock_tree) {
+                        let ending = Ending::not_started(None);
+                        let _ = self.give_back(request, &lease, &ending);
+                        return Err(error).context("cannot lock a guard file for the command");
+                    }
                     let tend = KeepsLease {
                         link: Arc::clone(&self.link),
                         token,
@@ -338,7 +387,7 @@ impl PostgresStore {
                 }
                 Answer::Granted(lease)
             }
-            Entry::Waiting(..) => unreachable!("it was seen to above"),
+            Entry::Waiting(_) => unreachable!("it was seen to above"),
             Entry::Busy(others) => Answer::Busy(others),
             Entry::Deadlock(circle) => Answer::Deadlock(circle),
             Entry::OtherSlots(slots) => Answer::OtherSlots(slots),
@@ -348,7 +397,7 @@ impl PostgresStore {
     /// Tickets that live, of one moment.
     fn read(&self, find: impl Fn(&Tx<'_>) -> Result<Vec<Ticket>>) -> Result<Vec<Held>> {
         self.link.read(Bound::of(PATIENCE), |tx| {
-            let living = living(find(tx)?, tx.now).into_iter();
+            let living = living(find(tx)?, tx).into_iter();
             let held = living.map(|(ticket, standing)| ticket.into_held(tx.now, standing));
             Ok(held.collect())
         })
@@ -364,8 +413,7 @@ impl PostgresStore {
     ) -> Result<Shown> {
         self.link.write(Bound::of(PATIENCE), |tx, before| {
             let found = ticket::by_token(tx, token)?;
-            let living =
-                found.filter(|ticket| ticket.is_held && !ticket.standing(tx.now).is_over());
+            let living = found.filter(|ticket| ticket.is_held && !ticket.standing(tx).is_over());
             let Some(ticket) = living else {
                 return Ok(match before {
                     // It was done, and the answer was lost.
@@ -373,7 +421,7 @@ impl PostgresStore {
                     _ => Shown::NotHeld,
                 });
             };
-            let held = ticket.clone().into_held(tx.now, ticket.standing(tx.now));
+            let held = ticket.clone().into_held(tx.now, ticket.standing(tx));
             if !names.is_empty() && names != held.names {
                 // Nobody's lease on what was named, or one's own but not the whole of it.
                 let part = names.iter().all(|name| held.names.contains(name));
@@ -420,11 +468,19 @@ impl Store for PostgresStore {
             persists: !waits,
             ..Bound::of(PATIENCE)
         };
+        if self.own.is_none() && (waits || keeping == Keeping::Supervised) {
+            self.own = self.link.witness.hold();
+        }
+        let asker = Asker {
+            token: &token,
+            of_run: keeping == Keeping::Supervised,
+            proof: self.own.as_ref().map(Own::proof),
+        };
         let began = earlier.unwrap_or_else(Moment::now);
         let entered = self.link.write(bound, |tx, before| {
             let is_unsure = earlier.is_some() || before.is_some();
             let unsure_since = is_unsure.then_some(began);
-            enter(tx, request, &token, keeping, waits, unsure_since)
+            enter(tx, request, asker, waits, unsure_since)
         });
         match entered {
             Ok(entry) => self.settle(entry, request, token, keeping),
@@ -445,7 +501,9 @@ impl Store for PostgresStore {
 
     fn leave(&mut self) -> Result<()> {
         self.keeper = None;
+        let own = self.own.take();
         let Some(place) = self.place.take() else {
+            own.into_iter().for_each(Own::finish);
             return Ok(());
         };
         let left = self.link.write(Bound::of(AFTER_LOSS), |tx, _| {
@@ -456,6 +514,9 @@ impl Store for PostgresStore {
                 None => Ok(()),
             }
         });
+        if left.is_ok() {
+            own.into_iter().for_each(Own::finish);
+        }
         match left {
             // It has no token that anybody knows, and is over when its time has passed.
             Err(error) if kind_of(&error) == Kind::Cut && place.unsure_since.is_none() => Ok(()),
@@ -468,7 +529,7 @@ impl Store for PostgresStore {
             return Ok(None);
         };
         self.link.read(Bound::of(GLANCE), |tx| {
-            let line = living(ticket::line(tx, &request.names)?, tx.now);
+            let line = living(ticket::line(tx, &request.names)?, tx);
             let first = ticket::first_in_the_way(request, &line, place, tx.now);
             let about = first.first().and_then(|held| {
                 let mut names = request.names.iter();
@@ -481,6 +542,10 @@ impl Store for PostgresStore {
 
     fn has_changed(&mut self) -> Result<bool> {
         Ok(true)
+    }
+
+    fn tree(&self) -> Option<BorrowedFd<'_>> {
+        self.own.as_ref().map(Own::tree)
     }
 
     fn ring(&mut self, bell: Bell) {
@@ -551,7 +616,7 @@ impl Store for PostgresStore {
         self.link
             .write(Bound::of(PATIENCE), |tx, before: Option<&Vec<Held>>| {
                 let mut taken = Vec::new();
-                for (ticket, standing) in standing(ticket::line(tx, names)?, tx.now) {
+                for (ticket, standing) in standing(ticket::line(tx, names)?, tx) {
                     if standing.is_over() {
                         ticket::bury(tx, [(&ticket, standing)])?;
                     } else if ticket.is_held
@@ -595,7 +660,7 @@ impl Store for PostgresStore {
             persists: true,
             ..Bound::of(limit)
         };
-        self.link.write(bound, |tx, before| {
+        let given_back = self.link.write(bound, |tx, before| {
             let found = ticket::by_token(tx, &lease.token)?;
             if let (None, Some(done)) = (&found, before) {
                 // It was done, and the answer was lost.
@@ -612,7 +677,14 @@ impl Store for PostgresStore {
             let entry = record::of_own(request, lease, ending, tx.now, was_held, taken);
             history::write(tx, &entry)?;
             Ok(was_held)
-        })
+        });
+        // Where the server was not told, those on this machine see that it is over.
+        if let Some(own) = self.own.take()
+            && given_back.is_ok()
+        {
+            own.finish();
+        }
+        given_back
     }
 
     fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]) {

@@ -44,6 +44,11 @@ create table tenure.ticket (
   revoked_by text,
   -- The token of the lease inside of which this request was made.
   enclosing bytea,
+  -- By what those of its machine and user can see that its processes are dead, before its time has passed: a file there, and the
+  -- bytes of it that its own process locks, and its job. Null where nothing but time tells.
+  guard_file text,
+  supervisor_byte bigint,
+  tree_byte bigint,
   -- For people to read.
   uid bigint not null,
   host text not null,

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 
 use super::history;
 use super::link::{Parameter, Tx};
+use super::witness::{Life, Proof};
 use crate::clock::{Clock, Now};
 use crate::duration::{from_millis, millis};
 use crate::guard::Guard;
@@ -45,6 +46,7 @@ pub struct Ticket {
     /// The fence of the lease inside of which it is.
     pub inside_of: Option<i64>,
     pub holder: Holder,
+    pub proof: Option<Proof>,
 }
 
 /// One that lives, and how.
@@ -55,7 +57,7 @@ const COLUMNS: &str =
     "id, token, names, state = 'held', of_run, mode, slots, slot, fence, ttl, requested_at,
     coalesce(granted_at, requested_at), expires_at, earliest_end, revoked_by, enclosing,
     (select around.fence from tenure.ticket as around where around.token = ticket.enclosing),
-    uid, host, pid, command, directory, note, url";
+    uid, host, pid, command, directory, note, url, guard_file, supervisor_byte, tree_byte";
 
 /// A number that is not negative, from one of the server's, which are signed.
 pub fn unsigned(row: &Row, at: usize) -> Result<u32> {
@@ -93,6 +95,19 @@ pub fn holder_from(row: &Row, first: usize) -> Result<Holder> {
     })
 }
 
+fn proof_from(row: &Row, first: usize) -> Result<Option<Proof>> {
+    let file: Option<String> = row.try_get(first)?;
+    let bytes: [Option<i64>; 2] = [row.try_get(first + 1)?, row.try_get(first + 2)?];
+    Ok(match (file, bytes) {
+        (Some(file), [Some(supervisor), Some(tree)]) => Some(Proof {
+            file,
+            supervisor,
+            tree,
+        }),
+        _ => None,
+    })
+}
+
 /// A moment by the server's clock, the only one that counts.
 fn moment(wall: i64) -> Expiry {
     Expiry {
@@ -127,11 +142,26 @@ impl Ticket {
             enclosing: enclosing.and_then(token_from),
             inside_of: row.try_get(16)?,
             holder: holder_from(row, 17)?,
+            proof: proof_from(row, 24)?,
         })
     }
 
-    /// How it stands at a moment by the server's clock: nothing but time speaks for it.
-    pub fn standing(&self, now: i64) -> Standing {
+    /// How it stands at the moment of a transaction. By time, unless what is seen on this machine says that it is over before.
+    pub fn standing(&self, tx: &Tx<'_>) -> Standing {
+        let by_time = self.by_time(tx.now);
+        let (Standing::Leased | Standing::Waiting, Some(proof)) = (by_time, &self.proof) else {
+            return by_time;
+        };
+        let rest = self.terms.earliest_end.as_ref();
+        match tx.link.witness.life(proof) {
+            Life::Lives | Life::Unknown => by_time,
+            Life::Orphaned => Standing::Orphaned,
+            Life::Dead if rest.is_some_and(|end| end.wall > tx.now) => Standing::Resting,
+            Life::Dead => Standing::Crashed,
+        }
+    }
+
+    fn by_time(&self, now: i64) -> Standing {
         if !self.is_held {
             return if self.terms.expiry.wall > now {
                 Standing::Waiting
@@ -253,10 +283,7 @@ fn expired(tx: &Tx<'_>, most: i64) -> Result<Vec<Ticket>> {
 /// Removes leases that are over and that nobody asks for any more.
 pub fn sweep(tx: &Tx<'_>, most: i64) -> Result<()> {
     let over = expired(tx, most)?;
-    bury(
-        tx,
-        over.iter().map(|ticket| (ticket, ticket.standing(tx.now))),
-    )
+    bury(tx, over.iter().map(|ticket| (ticket, ticket.standing(tx))))
 }
 
 /// Removes tickets that are over, and writes down how they ended.
@@ -442,10 +469,19 @@ pub fn place_in_line(line: &[Living], name: &LockName, id: i64) -> (u32, u32) {
 /// A place behind everybody who has one.
 pub const END_OF_LINE: i64 = i64::MAX;
 
+/// Whose a request is.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    pub token: &'a Token,
+    pub of_run: bool,
+    /// Of this process.
+    pub proof: Option<&'a Proof>,
+}
+
 /// Puts a request into the line, at its end.
-pub fn enqueue(tx: &Tx<'_>, request: &Request, token: &Token, of_run: bool) -> Result<i64> {
+pub fn enqueue(tx: &Tx<'_>, request: &Request, asker: Asker<'_>) -> Result<i64> {
     let id = tx.draw_number()?;
-    insert(tx, request, token, of_run, id, None)?;
+    insert(tx, request, asker, id, None)?;
     Ok(id)
 }
 
@@ -453,16 +489,20 @@ pub fn enqueue(tx: &Tx<'_>, request: &Request, token: &Token, of_run: bool) -> R
 pub fn grant(
     tx: &Tx<'_>,
     request: &Request,
-    token: &Token,
-    of_run: bool,
+    asker: Asker<'_>,
     waiting: Option<&Ticket>,
     slot: Option<u32>,
 ) -> Result<Lease> {
+    // What is taken with a token outlives whoever took it.
+    let asker = Asker {
+        proof: asker.proof.filter(|_| asker.of_run),
+        ..asker
+    };
     let fence = tx.draw_number()?;
     let lease = Lease {
         id: waiting.map_or(fence, |ticket| ticket.id),
         names: request.names.clone(),
-        token: *token,
+        token: *asker.token,
         fence,
         ttl: request.ttl,
         slot,
@@ -471,25 +511,37 @@ pub fn grant(
         counted_from: tx.began,
     };
     let Some(waiting) = waiting else {
-        insert(tx, request, token, of_run, lease.id, Some((fence, slot)))?;
+        insert(tx, request, asker, lease.id, Some((fence, slot)))?;
         return Ok(lease);
     };
     // Who waits behind it may have waited for that.
     tx.notify(waiting.id);
     let sql = "update tenure.ticket set state = 'held', fence = $2, slot = $3, granted_at = $4,
-                 expires_at = $5, earliest_end = $6
+                 expires_at = $5, earliest_end = $6, guard_file = $7, supervisor_byte = $8, tree_byte = $9
                where id = $1";
     let slot = slot.map(u32::cast_signed);
-    let parameters: [Parameter<'_>; 6] = [
+    let (file, supervisor, tree) = columns_of(asker.proof);
+    let parameters: [Parameter<'_>; 9] = [
         (&waiting.id, Type::INT8),
         (&fence, Type::INT8),
         (&slot, Type::INT4),
         (&tx.now, Type::INT8),
         (&(tx.now + millis(request.ttl)), Type::INT8),
         (&earliest_end(tx, request), Type::INT8),
+        (&file, Type::TEXT),
+        (&supervisor, Type::INT8),
+        (&tree, Type::INT8),
     ];
     tx.rows(sql, &parameters)?;
     Ok(lease)
+}
+
+fn columns_of(proof: Option<&Proof>) -> (Option<&str>, Option<i64>, Option<i64>) {
+    (
+        proof.map(|proof| proof.file.as_str()),
+        proof.map(|proof| proof.supervisor),
+        proof.map(|proof| proof.tree),
+    )
 }
 
 fn earliest_end(tx: &Tx<'_>, request: &Request) -> Option<i64> {
@@ -500,8 +552,7 @@ fn earliest_end(tx: &Tx<'_>, request: &Request) -> Option<i64> {
 fn insert(
     tx: &Tx<'_>,
     request: &Request,
-    token: &Token,
-    of_run: bool,
+    asker: Asker<'_>,
     id: i64,
     granted: Option<(i64, Option<u32>)>,
 ) -> Result<()> {
@@ -517,7 +568,8 @@ fn insert(
         WAITER_TTL
     };
     let names = names_to_sql(&request.names);
-    let token = &token.as_bytes()[..];
+    let token = &asker.token.as_bytes()[..];
+    let (file, supervisor_byte, tree_byte) = columns_of(asker.proof);
     let enclosing = request
         .enclosing
         .as_ref()
@@ -526,15 +578,15 @@ fn insert(
     let granted_at = granted.map(|_| tx.now);
     let sql = "insert into tenure.ticket (id, token, names, state, of_run, mode, slots, slot, fence, ttl, at_least,
                  requested_at, granted_at, expires_at, earliest_end, enclosing, uid, host, pid, command, directory,
-                 note, url)
+                 note, url, guard_file, supervisor_byte, tree_byte)
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                 $22, $23)";
-    let parameters: [Parameter<'_>; 23] = [
+                 $22, $23, $24, $25, $26)";
+    let parameters: [Parameter<'_>; 26] = [
         (&id, Type::INT8),
         (&token, Type::BYTEA),
         (&names, Type::TEXT_ARRAY),
         (&state, Type::TEXT),
-        (&of_run, Type::BOOL),
+        (&asker.of_run, Type::BOOL),
         (&mode, Type::TEXT),
         (&slots, Type::INT4),
         (&slot, Type::INT4),
@@ -553,6 +605,9 @@ fn insert(
         (&holder.directory, Type::TEXT),
         (&holder.note, Type::TEXT),
         (&holder.url, Type::TEXT),
+        (&file, Type::TEXT),
+        (&supervisor_byte, Type::INT8),
+        (&tree_byte, Type::INT8),
     ];
     tx.rows(sql, &parameters)?;
     Ok(())

@@ -25,6 +25,8 @@ use rustix::fs::Access as Permission;
 
 use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
+#[cfg(feature = "postgres")]
+pub use self::file::{is_local, make_directories};
 use self::ticket::{Found, Grant, Rules, Ticket};
 use super::record;
 use super::{
@@ -211,6 +213,17 @@ fn missing(path: &Path, named: Option<&Path>, purpose: Purpose) -> Result<Option
 /// The password database has no home for this user.
 pub fn default_location() -> Result<String> {
     Ok(file::default_path()?.display().to_string())
+}
+
+/// The directory of the default database, where other stores keep what this user has on this machine.
+///
+/// # Errors
+/// The password database has no home for this user.
+#[cfg(feature = "postgres")]
+pub fn default_directory() -> Result<PathBuf> {
+    let mut path = file::default_path()?;
+    path.pop();
+    Ok(path)
 }
 
 /// See [`super::local_offset`]. SQLite asks the C library.
@@ -408,11 +421,11 @@ impl SqliteStore {
             return Ok(done);
         }
         set_durability(&self.connection, Durability::Power)?;
-        let done = self.attempt(act, true)?;
+        let done = self.attempt(act, true);
         // What is committed is not to be tried again because of this, as when the file is locked just now or was replaced:
         // the next commits are then synced too, which only takes longer.
         let _ = set_durability(&self.connection, self.durability());
-        Ok(done.expect("what is synced is not refused"))
+        Ok(done?.expect("what is synced is not refused"))
     }
 
     /// One transaction; none when its commit has to survive a power failure and would not: it is the first of a new

@@ -2,6 +2,7 @@
 
 mod access;
 mod crowd;
+mod deaths;
 mod faults;
 mod pooler;
 mod server;
