@@ -5,15 +5,28 @@ use std::path::PathBuf;
 
 use crate::support::{Running, Sandbox};
 
+/// Runs a program as on another host: with a name, a boot and pids of its own.
+const ON_ANOTHER_HOST: [&str; 8] = [
+    "unshare",
+    "-mupf",
+    "--mount-proc",
+    "--kill-child",
+    "sh",
+    "-c",
+    "echo other >/proc/sys/kernel/hostname && mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"",
+    "sh",
+];
+
 /// What all of them have written.
 pub struct Sections(PathBuf);
 
 impl Sections {
     pub fn of(sandbox: &Sandbox) -> Self {
+        fs::write(sandbox.path("boot_id"), "another\n").expect("our own");
         Self(sandbox.path("sections"))
     }
 
-    /// One that waits for the lock A, runs under it, and writes its number and its fence.
+    /// One that waits for the lock A, runs under it, and writes its number and its fence. Every other is on another host.
     pub fn contender<'a>(&self, sandbox: &'a Sandbox, number: usize, pause: &str) -> Running<'a> {
         // Who finds another inside says so; a kernel lock of its own proves it.
         let script = format!(
@@ -22,7 +35,12 @@ impl Sections {
         );
         let words = ["run", "-q", "-w", "80s", "--ttl", "20s", "A"];
         let call = sandbox.tenure().args(words);
-        call.args(["--", "sh", "-c", &script]).start()
+        let call = call.args(["--", "sh", "-c", &script]);
+        if number % 2 == 0 {
+            call.start()
+        } else {
+            call.via(ON_ANOTHER_HOST).start()
+        }
     }
 
     pub fn count(&self) -> usize {

@@ -31,6 +31,10 @@ fn fifty_contenders_enter_one_at_a_time_in_order_with_growing_fences() {
     assert_eq!(server.sql(&["select count(*) from tenure.ticket"]), "0");
     let granted = "select count(*), count(distinct fence) from tenure.log where event = 'released'";
     assert_eq!(server.sql(&[granted]), format!("{0}|{0}", CONTENDERS + 1));
+    assert_eq!(
+        server.sql(&["select count(distinct host) from tenure.log"]),
+        "2"
+    );
 }
 
 #[test]
