@@ -36,7 +36,7 @@ impl Sections {
         let words = ["run", "-q", "-w", "80s", "--ttl", "20s", "A"];
         let call = sandbox.tenure().args(words);
         let call = call.args(["--", "sh", "-c", &script]);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             call.start()
         } else {
             call.via(ON_ANOTHER_HOST).start()
