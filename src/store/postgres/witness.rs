@@ -2,8 +2,8 @@
 //! own (see `guard`), so that what the dead had is over before its time.
 //!
 //! This only ever shortens a lease, and only where death is seen: the very file that a row names is here, and nobody has it
-//! locked. Where it is not, as on another machine, for another user, or on a copy of this machine, time decides, as it does
-//! for whoever has no such file.
+//! locked. Where it is not, as on another machine, for another user, or on a copy of a virtual machine that was made before it,
+//! time decides, as it does for whoever has no such file.
 
 use std::collections::HashSet;
 use std::fs;
