@@ -24,6 +24,10 @@ use crate::lock::GuardMark;
 /// The byte under which a database is made: one maker at a time.
 const CREATION: i64 = 0;
 
+/// The byte of whoever gives out numbers: one at a time, of all databases that stand at the path one after the other. Their write
+/// locks are each database's own.
+const TURN: i64 = 1;
+
 /// The first byte that a ticket may draw; those below are reserved.
 const FIRST: i64 = 1024;
 
@@ -237,6 +241,15 @@ impl Guard {
         set_lock(self.file.as_fd(), libc::F_WRLCK, CREATION)
     }
 
+    /// Tries to become the one who gives out numbers, until what is returned is dropped; none when there is another.
+    ///
+    /// # Errors
+    /// Those of fcntl(2) other than the byte being taken.
+    pub fn take_turn(&self) -> io::Result<Option<Turn<'_>>> {
+        let is_had = set_lock(self.file.as_fd(), libc::F_WRLCK, TURN)?;
+        Ok(is_had.then_some(Turn(self.file.as_fd())))
+    }
+
     /// Whether somebody is the one maker.
     ///
     /// # Errors
@@ -358,6 +371,15 @@ impl Guard {
             return false;
         };
         (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
+    }
+}
+
+/// See [`Guard::take_turn`].
+pub struct Turn<'a>(BorrowedFd<'a>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let _ = set_lock(self.0, libc::F_UNLCK, TURN);
     }
 }
 

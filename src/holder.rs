@@ -32,15 +32,30 @@ pub fn of_command(command: &[OsString], note: Option<&str>) -> Holder {
 /// The caller of this process, usually a script: it is the holder of what `acquire` takes, and it lives on.
 pub fn of_caller(note: Option<&str>) -> Holder {
     let caller = getppid();
-    let words = caller
-        .and_then(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok())
-        .unwrap_or_default();
+    let command = caller.map_or_else(String::new, |pid| command_of(pid.as_raw_pid()));
+    describe(caller.unwrap_or_else(getpid), command, note)
+}
+
+/// The command line of a process; empty where it has none, or none that can be seen.
+fn command_of(pid: i32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    if words.is_empty() {
+        return String::new();
+    }
     let words = words
         .strip_suffix(b"\0")
         .unwrap_or(&words)
         .split(|byte| *byte == 0)
         .map(OsStr::from_bytes);
-    describe(caller.unwrap_or_else(getpid), command_line(words), note)
+    command_line(words)
+}
+
+/// A process of which nothing else is known: `pid 812 (sleep 30)`.
+pub fn show_process(pid: i32) -> String {
+    match &*command_of(pid) {
+        "" => format!("pid {pid}"),
+        command => format!("pid {pid} ({command})"),
+    }
 }
 
 fn describe(pid: Pid, command: String, note: Option<&str>) -> Holder {

@@ -43,6 +43,9 @@ pub fn run(args: &Status, common: &Common) -> Result<Exit> {
         }
     }
     output::print(&seen.text(args.json, screen::room(&io::stdout())))?;
+    if let Some(warning) = seen.warning.filter(|_| !common.quiet) {
+        output::say(&warning);
+    }
     Ok(Exit::Done)
 }
 
@@ -93,6 +96,7 @@ struct Seen {
     waiting: HashMap<LockName, usize>,
     /// Who they are, in order, where locks were asked for by name.
     line: Option<Vec<Held>>,
+    warning: Option<String>,
 }
 
 fn look(args: &Status, common: &Common) -> Result<Seen> {
@@ -105,6 +109,7 @@ fn look(args: &Status, common: &Common) -> Result<Seen> {
             asked,
             held: Vec::new(),
             waiting: HashMap::new(),
+            warning: None,
         });
     };
     let (mut held, mut waiting, mut line) = (Vec::new(), HashMap::new(), None);
@@ -136,6 +141,7 @@ fn look(args: &Status, common: &Common) -> Result<Seen> {
         held,
         waiting,
         line,
+        warning: if args.watch { None } else { store.warning()? },
     })
 }
 

@@ -364,6 +364,14 @@ pub trait Store {
     /// The store cannot be used.
     fn history(&self, query: &Query) -> Result<History>;
 
+    /// What people who look should know besides: of holders about whom the store knows nothing.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn warning(&mut self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Looks whether the store is still the one that was opened, and sees from now on what others have written since:
     /// for who looks on for a long time.
     ///

@@ -1,7 +1,9 @@
 //! Another database comes in the place of the one that holders have open, or an old copy of it: they are waited for, and
 //! fences go on growing.
 
+use std::collections::HashSet;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{Running, SOON, Sandbox, for_each, ms, throughout, until};
 
@@ -60,7 +62,7 @@ fn a_holder_of_whom_a_database_in_its_place_knows_nothing_is_waited_for() {
                 // It is in no WAL mode, in which the holder's connection is not in the way of a writer.
                 "cannot * locked*"
             } else {
-                "cannot use * while processes hold locks of it, and they have not ended"
+                "cannot use * while processes hold locks of it, and they have not ended: pid *"
             });
         }
         assert!(!sandbox.path("ran").exists(), "{way}");
@@ -256,4 +258,122 @@ fn a_backup_that_came_with_its_log_has_all_that_is_in_there() {
         sandbox.fence("A");
         assert!(sandbox.is_busy(&format!("B{number}")));
     }
+}
+
+/// Sets it when it goes, be it by a panic.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// As often as there is time, while others enter, wait and go.
+#[test]
+fn contenders_are_one_at_a_time_while_databases_come_and_go() {
+    const MOVES: usize = 25;
+    let script = "exec 8>>witness; flock -n 8 || echo overlap >>log; echo $TENURE_FENCE >>log; sleep 0.0$(($$ % 9))";
+    for_each(
+        [
+            "rm -f l.db l.db-wal l.db-shm; sleep 0.1; cp copy new; mv new l.db",
+            "mv l.db aside; sleep 0.1; mv aside l.db",
+            "cp copy new; mv new l.db",
+            "cp l.db new; mv new l.db",
+        ],
+        |way| {
+            let sandbox = Sandbox::new();
+            sandbox.fence("A");
+            let copy = "vacuum into 'copy'; pragma journal_mode";
+            let copy = format!(
+                "import sqlite3; sqlite3.connect('l.db').executescript(\"{copy}\"); sqlite3.connect('copy').execute('pragma journal_mode=wal')"
+            );
+            sandbox
+                .program("python3")
+                .args(["-c", &copy])
+                .run()
+                .exits(0);
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        while !is_over.load(Ordering::Relaxed) {
+                            let words = ["run", "-q", "--wait", "5s", "A", "--", "bash", "-c"];
+                            let outcome = sandbox.tenure().args(words).arg(script).run();
+                            // A file that is gone the moment after it was found is told of.
+                            assert!(matches!(outcome.code, Some(0 | 69)), "{way}: {outcome:?}");
+                        }
+                    });
+                }
+                let _ending = Ending(&is_over);
+                for _ in 0..MOVES {
+                    sandbox.sh(way).run();
+                    // Some enter before the next.
+                    let entered = || {
+                        fs::read_to_string(sandbox.path("log")).map_or(0, |log| log.lines().count())
+                    };
+                    let before = entered();
+                    until(ms(60_000), "some enter", || entered() > before + 3);
+                }
+            });
+            let log = fs::read_to_string(sandbox.path("log")).expect("they were in");
+            let fences: HashSet<&str> = log.lines().collect();
+            assert!(!fences.contains("overlap"), "{way}: {log}");
+            assert_eq!(fences.len(), log.lines().count(), "{way}: {log}");
+        },
+    );
+}
+
+/// What a job left running, of whose lease the copy knows nothing: nobody knows how long it may last.
+#[test]
+fn who_is_waited_for_without_a_row_is_named() {
+    let sandbox = Sandbox::new();
+    let _holder = holder_after_the_copy(&sandbox, "echo ready; trap '' TERM; exec sleep 613");
+    sandbox
+        .sh("rm l.db l.db-wal l.db-shm; cp copy l.db")
+        .run()
+        .exits(0);
+    let status = |words: &[&str]| sandbox.tenure().arg("status").args(words).run();
+    let told = "no lock can be taken in */l.db now: it was put in the place of another database, of which processes hold locks that are not in it: *pid * (sleep 613)*";
+    for words in [&[][..], &["A"], &["--json"]] {
+        status(words).exits(0).says(told);
+    }
+    status(&["-q"]).exits(0).says_nothing();
+    let outcome = sandbox.tenure().args(["run", "B", "--", "true"]).run();
+    outcome.is_store_error("cannot use *: another or an older database was put in its place while processes hold locks of it, and they have not ended: *pid * (sleep 613)*");
+}
+
+#[test]
+fn a_link_that_is_laid_anew_takes_the_lock_away() {
+    // The directory's, and the database's own.
+    for_each(
+        [
+            ("d1", "d2", "cur", "cur/l.db"),
+            ("1.db", "2.db", "l.db", "l.db"),
+        ],
+        |(old, new, link, db)| {
+            let sandbox = Sandbox::new();
+            let tenure = || sandbox.tenure().db(sandbox.path(db));
+            let lay = |to: &str| {
+                let script = format!("ln -sfn {to} {link}");
+                sandbox.sh(&script).run().exits(0);
+            };
+            if link == "cur" {
+                sandbox.sh("mkdir d1 d2").run().exits(0);
+            }
+            lay(old);
+            let mut holder = tenure().args(["run", "A"]).hold();
+            let waiter = tenure().args(["run", "-w", "60s", "A", "--", "sh", "-c"]);
+            let waiter = waiter.arg("echo $TENURE_DB >entered").start();
+            until(SOON, "it stands in the line", || {
+                tenure().args(["status", "--json", "A"]).run().json()[0]["waiting"] == 1
+            });
+            lay(new);
+            until(SOON, "the holder is stopped", || holder.is_over());
+            holder.wait().exits(76);
+            waiter.wait().exits(0);
+            let entered = fs::read_to_string(sandbox.path("entered")).expect("it ran");
+            assert!(entered.contains(new), "{entered}");
+        },
+    );
 }

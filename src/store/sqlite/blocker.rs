@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::file;
+use crate::holder;
 
 /// The bytes of the `-shm` file by which SQLite's writers, checkpointers and recoverers exclude each other
 /// (<https://sqlite.org/walformat.html>, "WAL Locks").
@@ -21,17 +22,12 @@ pub fn of(database: &Path) -> Option<String> {
         let locks = fs::read_to_string("/proc/locks").ok()?;
         locks.lines().find_map(|line| writer(line, inode))
     })?;
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let command = String::from_utf8_lossy(&words).replace('\0', " ");
-    Some(match command.trim() {
-        "" => format!("pid {pid}"),
-        command => format!("pid {pid} ({command})"),
-    })
+    Some(holder::show_process(pid))
 }
 
 /// The pid from a line such as `3: POSIX  ADVISORY  WRITE 812 fe:01:1234 120 120`, if it is a writer's lock on
 /// that inode. Locks of processes in other pid namespaces show as pid 0.
-fn writer(line: &str, inode: u64) -> Option<u32> {
+fn writer(line: &str, inode: u64) -> Option<i32> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, "POSIX", _, "WRITE", pid, file, start, end] = fields[..] else {
         return None;

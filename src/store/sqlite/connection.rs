@@ -94,6 +94,11 @@ pub fn open(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connect
     }
 }
 
+/// As of a file that another has locked: it is worth to try again.
+pub fn busy() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None)
+}
+
 /// Whether an error may come of side files that another user is just making.
 pub fn is_unsettled(error: &anyhow::Error) -> bool {
     let code = error

@@ -3,6 +3,7 @@
 //! Everything here happens before SQLite opens the file in this process, or asks about the path only: closing a
 //! descriptor of the database would drop the locks that SQLite has on it.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -20,6 +21,7 @@ use rustix::fs::{
 use rustix::process::umask;
 
 use super::connection::SETTLING;
+use super::strangers;
 use super::ticket::BOOT_JUMP;
 use crate::chance;
 use crate::clock::Clock;
@@ -176,6 +178,12 @@ pub fn resolve(path: &Path) -> Result<PathBuf> {
         }
     }
     Ok(at)
+}
+
+/// Whether a path that was resolved to another leads somewhere else now, since a link was laid anew. Where that cannot be told,
+/// it does not.
+pub fn leads_elsewhere(link: &Path, path: &Path) -> bool {
+    resolve(link).is_ok_and(|now| now != path)
 }
 
 /// What a path goes through, the last first.
@@ -511,15 +519,20 @@ pub fn wait_for_lost_holders(path: &Path) -> Result<()> {
         }
         if Instant::now() > deadline {
             let what = match loss {
-                Some(Loss::SideFiles) => {
-                    "its side files were deleted while processes hold locks of it, and they have not ended"
-                }
-                Some(Loss::Place) => {
-                    "it was put in the place of another while processes hold locks of it, and they have not ended"
-                }
-                None => "another process has been putting it in its place for 10s",
+                Some(Loss::SideFiles) => "its side files were deleted",
+                Some(Loss::Place) => "it was put in the place of another",
+                None => bail!(
+                    "cannot use {}: another process has been putting it in its place for 10s",
+                    path.display()
+                ),
             };
-            bail!("cannot use {}: {what}", path.display());
+            let bytes = guard.unknown_bytes(&HashSet::new()).with_context(why)?;
+            let who = strangers::of(guard.inode(), &bytes);
+            bail!(
+                "cannot use {}: {what} while processes hold locks of it, and they have not ended{}",
+                path.display(),
+                who.map_or_else(String::new, |who| format!(": {who}"))
+            );
         }
         wait::pause_unless_interrupted(LOOK)?;
     }

@@ -8,6 +8,7 @@ mod circle;
 mod connection;
 mod file;
 mod history;
+mod strangers;
 mod ticket;
 
 use std::collections::HashMap;
@@ -73,8 +74,13 @@ const fn wal_bytes(frames: u64) -> u64 {
 /// Tickets looked at by one sweep.
 const SWEEP: i64 = 64;
 
+/// How long who has locked bytes may have no row yet, or no row any more.
+const COMING: Duration = Duration::from_millis(50);
+
 pub struct SqliteStore {
     path: PathBuf,
+    /// How it was named, where links lead there.
+    link: Option<PathBuf>,
     purpose: Purpose,
     connection: Connection,
     identity: Identity,
@@ -88,7 +94,7 @@ pub struct SqliteStore {
     /// Where the own request stands in the line, and the token of its ticket.
     place: Option<(i64, Token)>,
     /// The bytes of those who hold locks that this database knows nothing of, while one waits for them.
-    lost: Option<Vec<i64>>,
+    lost: Option<Lost>,
     /// SQLite's `data_version` when the own lease's row was last read.
     seen_version: Option<i64>,
 }
@@ -101,7 +107,15 @@ enum Entry {
     Deadlock(Vec<Held>),
     OtherSlots(u32),
     /// These bytes of the guard file are locked by holders of locks that are not in the database.
-    Lost(Vec<i64>),
+    Lost(Lost),
+}
+
+/// Bytes of the guard file that no row names.
+#[derive(Clone)]
+struct Lost {
+    bytes: Vec<i64>,
+    /// The number in the guard file when they were seen. While it is the same, nobody has entered another database at the path.
+    noted: Option<i64>,
 }
 
 /// Opens the database at `named`, or the default one. None: there is none yet, where that is an answer and not a
@@ -116,8 +130,8 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
             rusqlite::version()
         );
     }
-    let path = if let Some(path) = named {
-        file::resolve(path)?
+    let called = if let Some(path) = named {
+        std::path::absolute(path).with_context(|| format!("cannot open {}", path.display()))?
     } else {
         let path = file::default_path()?;
         if matches!(purpose, Purpose::Take(_)) {
@@ -125,8 +139,9 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         } else if !path.parent().is_some_and(Path::exists) {
             return missing(&path, named, purpose);
         }
-        file::resolve(&path)?
+        path
     };
+    let path = file::resolve(named.unwrap_or(&called))?;
     file::check_name(&path)?;
     let vouches = file::is_local(&path)?;
     let clock = if vouches {
@@ -151,10 +166,11 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         let Some(identity) = file::identity(&path)? else {
             continue;
         };
-        let Some(store) = SqliteStore::open(&path, purpose, identity, vouches, clock.clone())?
+        let Some(mut store) = SqliteStore::open(&path, purpose, identity, vouches, clock.clone())?
         else {
             continue;
         };
+        store.link = (called != path).then_some(called);
         return Ok(Some(store));
     }
 }
@@ -166,10 +182,12 @@ fn lost_holders(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     own: &[Option<GuardMark>],
-    seen: Option<&[i64]>,
-) -> Result<Vec<i64>> {
+    seen: Option<&Lost>,
+) -> Result<Lost> {
+    let noted = rules.noted.map(|note| note.number);
     let Some(guard) = rules.guard.filter(|_| !rules.is_as_left) else {
-        return Ok(Vec::new());
+        let bytes = Vec::new();
+        return Ok(Lost { bytes, noted });
     };
     let mut known = ticket::known_bytes(transaction, guard.inode())?;
     for mark in own.iter().flatten() {
@@ -178,10 +196,13 @@ fn lost_holders(
     let mut unknown = guard
         .unknown_bytes(&known)
         .context("cannot ask the guard file")?;
-    if let Some(seen) = seen {
-        unknown.retain(|byte| seen.contains(byte));
+    if let Some(seen) = seen.filter(|seen| seen.noted == noted) {
+        unknown.retain(|byte| seen.bytes.contains(byte));
     }
-    Ok(unknown)
+    Ok(Lost {
+        bytes: unknown,
+        noted,
+    })
 }
 
 /// Tickets, as others are told of them.
@@ -294,6 +315,7 @@ impl SqliteStore {
         };
         let store = Self {
             path: path.to_owned(),
+            link: None,
             purpose,
             connection,
             identity,
@@ -329,22 +351,24 @@ impl SqliteStore {
         act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
         self.patience.set(patience);
-        self.write_in_time(patience, act)
+        self.write_in_time(patience, false, act)
     }
 
-    /// As [`Self::write`], which a signal that ends the program ends before it has begun: for what nobody misses.
-    fn write_unless_interrupted<T>(
+    /// As [`Self::write`] for who gives out numbers: in turn with those who have another database open that stands, or stood, at
+    /// the path. A signal that ends the program ends it before it has begun.
+    fn write_in_turn<T>(
         &mut self,
         act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
         self.patience.set(PATIENCE);
         self.patience.heed_signals();
-        self.write_in_time(PATIENCE, act)
+        self.write_in_time(PATIENCE, true, act)
     }
 
     fn write_in_time<T>(
         &mut self,
         patience: Duration,
+        in_turn: bool,
         mut act: impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
         // A writer that is stopped in the middle stops everybody.
@@ -353,7 +377,7 @@ impl SqliteStore {
         let mut made_room = false;
         let mut last_write = None;
         loop {
-            let error = match self.try_write(&mut act) {
+            let error = match self.try_write(in_turn, &mut act) {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
@@ -415,13 +439,14 @@ impl SqliteStore {
 
     fn try_write<T>(
         &mut self,
+        in_turn: bool,
         act: &mut impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
     ) -> Result<T> {
-        if let Some(done) = self.attempt(act, self.durability() == Durability::Power)? {
+        if let Some(done) = self.attempt(in_turn, act, self.durability() == Durability::Power)? {
             return Ok(done);
         }
         set_durability(&self.connection, Durability::Power)?;
-        let done = self.attempt(act, true);
+        let done = self.attempt(in_turn, act, true);
         // What is committed is not to be tried again because of this, as when the file is locked just now or was replaced:
         // the next commits are then synced too, which only takes longer.
         let _ = set_durability(&self.connection, self.durability());
@@ -432,6 +457,7 @@ impl SqliteStore {
     /// boot, or takes the counter too far.
     fn attempt<T>(
         &mut self,
+        in_turn: bool,
         act: &mut impl FnMut(&Transaction<'_>, &Rules<'_>) -> Result<T>,
         is_synced: bool,
     ) -> Result<Option<T>> {
@@ -442,6 +468,14 @@ impl SqliteStore {
             renew_guard(&mut self.guard, &self.path)?;
         }
         let guard = self.guard.as_ref().filter(|_| self.vouches);
+        // Had until this is committed. Without it, whoever is about to enter a database that was replaced a moment ago would draw
+        // the number that somebody draws in the new one, and neither would know of the other.
+        let turn = guard.filter(|_| in_turn).map(Guard::take_turn).transpose();
+        let turn =
+            turn.with_context(|| format!("cannot lock {}", Guard::path_for(&self.path).display()))?;
+        if matches!(turn, Some(None)) {
+            return Err(connection::busy().into());
+        }
         let noted = guard.map(Guard::note).transpose();
         let noted = noted
             .with_context(|| format!("cannot read {}", Guard::path_for(&self.path).display()))?
@@ -509,8 +543,8 @@ impl SqliteStore {
     }
 
     /// Grants a request, or puts it into the line, unless what was opened is not what the paths lead to any more. That
-    /// is asked with the write lock had, and after the guard's bytes were locked: whoever makes a new database has
-    /// either seen those bytes, and waits, or had put his file in place before.
+    /// is asked with the write lock and the turn had, and after the guard's bytes were locked: whoever enters a new database has
+    /// either seen those bytes, and waits, or had it in place before.
     fn enter(
         &mut self,
         request: &Request,
@@ -519,13 +553,16 @@ impl SqliteStore {
         keeping: Keeping,
         waits: bool,
     ) -> Result<Option<Entry>> {
-        let (path, identity) = (self.path.clone(), self.identity);
+        let (path, identity, link) = (self.path.clone(), self.identity, self.link.clone());
         let place = self.place.map(|(id, _)| id);
         let tied = self.tie.map(|(_, mark)| mark);
         let lost = self.lost.take();
-        self.write_unless_interrupted(|transaction, rules| {
-            let is_in_place =
-                file::is_in_place(&path, identity)? && !rules.guard.is_some_and(Guard::is_replaced);
+        self.write_in_turn(|transaction, rules| {
+            let is_in_place = file::is_in_place(&path, identity)?
+                && !link
+                    .as_ref()
+                    .is_some_and(|link| file::leads_elsewhere(link, &path))
+                && !rules.guard.is_some_and(Guard::is_replaced);
             if !is_in_place {
                 return Ok(None);
             }
@@ -534,8 +571,8 @@ impl SqliteStore {
                 return Ok(None);
             }
             let own = [mark, tied];
-            let lost = lost_holders(transaction, rules, &own, lost.as_deref())?;
-            if !lost.is_empty() {
+            let lost = lost_holders(transaction, rules, &own, lost.as_ref())?;
+            if !lost.bytes.is_empty() {
                 return Ok(Some(Entry::Lost(lost)));
             }
             let at = place.unwrap_or(ticket::END_OF_LINE);
@@ -631,14 +668,17 @@ impl SqliteStore {
     }
 
     /// Lets some time pass for holders of whom the database knows nothing to end.
-    fn await_lost(&mut self, bytes: Vec<i64>, since: &mut Option<Instant>) -> Result<()> {
+    fn await_lost(&mut self, lost: Lost, since: &mut Option<Instant>) -> Result<()> {
         if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            let inode = self.guard.as_ref().map_or(0, Guard::inode);
+            let who = strangers::of(inode, &lost.bytes);
             bail!(
-                "cannot use {}: another or an older database was put in its place while processes hold locks of it, and they have not ended",
-                self.path.display()
+                "cannot use {}: another or an older database was put in its place while processes hold locks of it, and they have not ended{}",
+                self.path.display(),
+                who.map_or_else(String::new, |who| format!(": {who}"))
             );
         }
-        self.lost = Some(bytes);
+        self.lost = Some(lost);
         if self.place.is_none() {
             // No row names these either, and others would wait for them.
             self.untie();
@@ -661,6 +701,30 @@ impl SqliteStore {
 
     fn cannot_lock_guard(&self) -> String {
         format!("cannot lock {}", Guard::path_for(&self.path).display())
+    }
+
+    /// Bytes of the guard file that no row names, if it is another database than the guard file knows of.
+    fn unknown_bytes(&mut self) -> Result<Vec<i64>> {
+        let why = || format!("cannot read {}", self.path.display());
+        self.patience.set(PATIENCE);
+        let Some(guard) = self.guard.as_ref().filter(|_| self.vouches) else {
+            return Ok(Vec::new());
+        };
+        let transaction = self.connection.unchecked_transaction().with_context(why)?;
+        let (serial, _) = ticket::serial_and_boot(&transaction).with_context(why)?;
+        let noted = guard.note().with_context(why)?;
+        if noted.is_none_or(|note| note.number == serial) {
+            return Ok(Vec::new());
+        }
+        let known = ticket::known_bytes(&transaction, guard.inode()).with_context(why)?;
+        guard.unknown_bytes(&known).with_context(why)
+    }
+
+    /// Whether the path that was named leads to another database by now, or to none.
+    fn is_moved(&self) -> std::io::Result<bool> {
+        let link = self.link.as_ref();
+        Ok(!file::is_in_place(&self.path, self.identity)?
+            || link.is_some_and(|link| file::leads_elsewhere(link, &self.path)))
     }
 
     fn untie(&mut self) {
@@ -686,7 +750,7 @@ impl SqliteStore {
         self.untie();
         // Nor may this process's bytes keep whoever makes a new database waiting, this one included.
         self.hold = None;
-        let path = self.path.clone();
+        let path = self.link.clone().unwrap_or_else(|| self.path.clone());
         *self = open(Some(&path), self.purpose)?
             .ok_or_else(|| anyhow!("cannot open {}", path.display()))?;
         Ok(())
@@ -831,8 +895,8 @@ impl Store for SqliteStore {
                 self.enter(request, &token, mark, keeping, waits && self.vouches)?
             };
             match entry {
-                Some(Entry::Lost(bytes)) => {
-                    self.await_lost(bytes, &mut lost_since)?;
+                Some(Entry::Lost(lost)) => {
+                    self.await_lost(lost, &mut lost_since)?;
                     continue;
                 }
                 Some(entry) => return self.settle(entry, request, token, keeping),
@@ -959,8 +1023,7 @@ impl Store for SqliteStore {
     }
 
     fn has_missed(&mut self, request: &Request, obstacle: &Obstacle) -> Result<bool> {
-        let is_moved = !file::is_in_place(&self.path, self.identity)?
-            || self.guard.as_ref().is_some_and(Guard::is_replaced);
+        let is_moved = self.is_moved()? || self.guard.as_ref().is_some_and(Guard::is_replaced);
         // A slot may have come free further ahead, while the one who is before us is stopped and does not take it.
         if is_moved || matches!(request.mode, Mode::Slots(_)) {
             return Ok(true);
@@ -1091,7 +1154,7 @@ impl Store for SqliteStore {
     }
 
     fn look(&mut self, lease: &Lease) -> Result<Look> {
-        if !file::is_in_place(&self.path, self.identity)? {
+        if self.is_moved()? {
             return Ok(Look::Moved);
         }
         if self.hold.is_some() && self.guard.as_ref().is_some_and(Guard::is_replaced) {
@@ -1185,6 +1248,30 @@ impl Store for SqliteStore {
                 .with_context(|| format!("cannot open {}", self.path.display()))?;
         }
         Ok(())
+    }
+
+    fn warning(&mut self) -> Result<Option<String>> {
+        let unknown = self.unknown_bytes()?;
+        if unknown.is_empty() {
+            return Ok(None);
+        }
+        // Who has come in between and has no row yet, or none any more, is in none or both.
+        wait::pause(COMING);
+        let again = self.unknown_bytes()?;
+        let left: Vec<i64> = unknown
+            .into_iter()
+            .filter(|byte| again.contains(byte))
+            .collect();
+        if left.is_empty() {
+            return Ok(None);
+        }
+        let inode = self.guard.as_ref().map_or(0, Guard::inode);
+        let who = strangers::of(inode, &left);
+        Ok(Some(format!(
+            "no lock can be taken in {} now: it was put in the place of another database, of which processes hold locks that are not in it{}",
+            self.path.display(),
+            who.map_or_else(String::new, |who| format!(": {who}"))
+        )))
     }
 
     fn foresee_end(&mut self, lease: &Lease) -> bool {
