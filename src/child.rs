@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_char, c_int, c_void, pid_t};
 
+use crate::clock::Moment;
 use crate::signals::{Inherited, Signal};
+use crate::watchdog::Watchdog;
 
 /// Where descriptors that a job inherits are put: above what scripts and shells use (bash keeps its own at 255),
 /// and below the usual limit of 1024.
@@ -35,6 +37,8 @@ pub struct Job<'a> {
     pub inherited: &'a Inherited,
     /// There is no terminal to share: the job gets a process group of its own.
     pub own_group: bool,
+    /// When the job is killed, whatever has become of this process; none if it may go on as long as it likes.
+    pub deadline: Option<Moment>,
 }
 
 /// Why a job did not start.
@@ -64,6 +68,7 @@ pub struct Child {
     /// How it ended. Its zombie is kept until the end, so that its number, and that of its group, stay its own.
     status: Option<Status>,
     switch: Option<DeadMansSwitch>,
+    watchdog: Option<Watchdog>,
 }
 
 /// Kills the job's process group when this process dies, whatever kills it.
@@ -169,6 +174,9 @@ impl Child {
             .then(DeadMansSwitch::new)
             .transpose()
             .map_err(SpawnError::CannotExecute)?;
+        // Before there is a job: without one that watches it there is to be none.
+        let watchdog = job.deadline.map(Watchdog::start).transpose();
+        let watchdog = watchdog.map_err(SpawnError::CannotExecute)?;
         // SAFETY: getpid cannot fail.
         let parent = unsafe { libc::getpid() };
 
@@ -182,12 +190,19 @@ impl Child {
         };
         let pid = birth.begin().map_err(SpawnError::CannotExecute)?;
         match birth.error.into_inner() {
-            0 => Ok(Self {
-                pid,
-                own_group: job.own_group,
-                status: None,
-                switch,
-            }),
+            0 => {
+                let target = if job.own_group { -pid } else { pid };
+                if let Some(watchdog) = &watchdog {
+                    watchdog.guard(target);
+                }
+                Ok(Self {
+                    pid,
+                    own_group: job.own_group,
+                    status: None,
+                    switch,
+                    watchdog,
+                })
+            }
             error => {
                 reap(pid);
                 let error = io::Error::from_raw_os_error(error);
@@ -230,6 +245,18 @@ impl Child {
     /// How it ended, if it has.
     pub fn status(&self) -> Option<Status> {
         self.status
+    }
+
+    /// Moves the deadline, where there is one.
+    pub fn set_deadline(&self, deadline: Moment) {
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.set(deadline);
+        }
+    }
+
+    /// Whether it was killed at its deadline.
+    pub fn has_overrun(&self) -> bool {
+        self.watchdog.as_ref().is_some_and(Watchdog::has_fired)
     }
 
     /// Hands a signal on: to the group where the job has its own, else to the child alone, which is the one that
@@ -283,6 +310,7 @@ impl Child {
                 .map(|process| process.pid)
                 .collect();
         }
+        let watchdog = self.watchdog.as_ref().map(Watchdog::pid);
         // SAFETY: getpid cannot fail.
         let mut family = HashSet::from([unsafe { libc::getpid() }]);
         let mut living = Vec::new();
@@ -298,7 +326,7 @@ impl Child {
             }
             for process in children {
                 family.insert(process.pid);
-                if process.lives {
+                if process.lives && Some(process.pid) != watchdog {
                     living.push(process.pid);
                 }
             }

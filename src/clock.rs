@@ -55,6 +55,11 @@ impl Moment {
         Self(read(ClockId::Boottime))
     }
 
+    /// Milliseconds of this process's boot clock.
+    pub fn as_millis(self) -> i64 {
+        self.0
+    }
+
     /// How long until then; zero when it has passed.
     pub fn remaining(self) -> Duration {
         let left = self.0.saturating_sub(Self::now().0);

@@ -24,6 +24,7 @@ mod standing;
 mod store;
 mod timeline;
 mod wait;
+mod watchdog;
 
 use std::process::ExitCode;
 

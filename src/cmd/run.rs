@@ -121,6 +121,11 @@ fn time_to_stop(args: &Run, store: &dyn Store) -> Result<Duration> {
     Ok(grace)
 }
 
+/// When CMD is killed, though this process should be stopped, that has not ended in time before its lease does.
+fn last_moment(end: Moment) -> Moment {
+    end - MARGIN / 2
+}
+
 fn spawn(
     args: &Run,
     store: &dyn Store,
@@ -147,6 +152,7 @@ fn spawn(
         inherit: store.tree(),
         inherited,
         own_group,
+        deadline: (!store.vouches()).then(|| last_moment(lease.counted_from + lease.ttl)),
     };
     Child::spawn(&job)
 }
@@ -291,6 +297,11 @@ impl<'a> Supervision<'a> {
             for change in self.child.changes() {
                 match change {
                     Change::Stopped(signal) => self.stop_along(signal),
+                    Change::Ended(_) if self.stop.is_none() && self.child.has_overrun() => self
+                        .lose(
+                            "its lease was over while tenure was stopped",
+                            Reason::Lost("not-renewed", None),
+                        ),
                     Change::Ended(status) if self.stop.is_none() => return ended(status),
                     Change::Ended(_) => {}
                 }
@@ -405,6 +416,7 @@ impl<'a> Supervision<'a> {
         if let Some(until) = self.store.kept_until() {
             self.good_until = until;
         }
+        self.child.set_deadline(last_moment(self.good_until));
         if self.must_end_in().is_some_and(|left| left.is_zero()) {
             self.lose(
                 "its lease could not be renewed in time",
@@ -461,8 +473,13 @@ impl<'a> Supervision<'a> {
 
     fn lose(&mut self, why: &str, reason: Reason) {
         self.begin_stop(self.args.on_lost, reason);
+        let what = if self.child.has_overrun() {
+            "the command was killed"
+        } else {
+            "stopping the command"
+        };
         output::tell(&format!(
-            "lost {}: {why}; stopping the command",
+            "lost {}: {why}; {what}",
             output::list(&self.lease.names)
         ));
     }

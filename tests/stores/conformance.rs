@@ -50,6 +50,7 @@ every_store! {
     the_log_tells_what_happened
     a_command_that_cannot_be_started_gives_the_lock_back
     a_job_runs_longer_than_its_time_to_live
+    a_stopped_tenures_job_and_the_next_are_not_at_work_at_once
     many_contenders_are_one_at_a_time
     names_of_all_kinds_are_kept_apart
 }
@@ -241,6 +242,34 @@ fn the_lock_of_a_killed_run_is_free_when_its_time_has_passed(sandbox: &Sandbox) 
         .tenure()
         .args(["run", "-q", "-w", "30s", "A", "--", "true"]);
     call.run().exits(0).took(ms(0)..ms(15_000));
+}
+
+fn a_stopped_tenures_job_and_the_next_are_not_at_work_at_once(sandbox: &Sandbox) {
+    // With one more process in its group, which is killed along.
+    let script = "trap '' TERM; sleep 300 & echo $! $$; echo ready; while :; do sleep 0.2; done";
+    let words = ["run", "--ttl", "6s", "A", "--", "sh", "-c", script];
+    let mut run = sandbox.tenure().args(words).start();
+    run.await_line("ready");
+    let stdout = run.stdout();
+    let pids = stdout.lines().next().expect("a line");
+    run.signal(Signal::STOP);
+    // Whom nobody has reaped is dead all the same.
+    let script =
+        format!("for pid in {pids}; do grep -s '^State:.*[^Z] (' /proc/$pid/status; done; true");
+    let words = ["run", "-q", "-w", "15s", "A", "--", "sh", "-c", &script];
+    let outcome = sandbox.tenure().args(words).run();
+    outcome.prints_nothing();
+    run.signal(Signal::CONT);
+    if outcome.code == Some(0) {
+        run.wait()
+            .exits(76)
+            .says("lost A: its lease was over while tenure was stopped; the command was killed");
+        return;
+    }
+    // The kernel vouches for it.
+    outcome.exits(75);
+    run.signal(Signal::KILL);
+    run.wait().dies_by(Signal::KILL);
 }
 
 fn readers_share_and_a_waiting_writer_is_not_starved(sandbox: &Sandbox) {
