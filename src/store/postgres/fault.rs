@@ -9,6 +9,13 @@ use tokio_postgres::error::{DbError, SqlState};
 use super::target::Target;
 use crate::duration::show;
 use crate::output;
+use crate::store::tls::{self, Terms};
+
+const TERMS: Terms = Terms {
+    authorities: "sslrootcert",
+    own: "sslcert and sslkey",
+    plain: "sslmode=disable",
+};
 
 /// What can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +93,10 @@ impl Fault {
 
     fn of_connection(target: &Target, error: &tokio_postgres::Error) -> Self {
         let location = target.location();
+        if let Some(error) = tls::cause(error) {
+            let why = tls::why(error, &TERMS);
+            return Self::new(Kind::Other, format!("cannot reach {location}: {why}"));
+        }
         let mut innermost: &dyn Error = error;
         let mut is_io = error.is_closed();
         while let Some(source) = innermost.source() {

@@ -300,8 +300,8 @@ fn certify(dir: &Path) {
         .current_dir(dir));
 }
 
-#[test]
-fn the_server_is_known_by_its_certificate() {
+/// A server whose certificates are in its directory.
+fn start_with_tls() -> Server {
     let mut server = Server::start("");
     certify(server.dir());
     let dir = server.dir().display().to_string();
@@ -313,6 +313,13 @@ fn the_server_is_known_by_its_certificate() {
     ]);
     server.kill();
     server.start_again();
+    server
+}
+
+#[test]
+fn the_server_is_known_by_its_certificate() {
+    let server = start_with_tls();
+    let dir = server.dir().display().to_string();
     let url =
         |host: &str, rest: &str| format!("{}?{rest}", server.url_of("postgres", host, "postgres"));
     let works = |url: &str| {
@@ -331,7 +338,7 @@ fn the_server_is_known_by_its_certificate() {
     // The name of another host.
     url_is_refused(
         &url("127.0.0.1", &full),
-        "cannot reach postgres://127.0.0.1:*/postgres: *certificate*not valid for name*",
+        "cannot reach postgres://127.0.0.1:*/postgres: no TLS: its certificate is another host's",
     );
     // Signed by nobody who is known.
     let others = Sandbox::new();
@@ -342,7 +349,7 @@ fn the_server_is_known_by_its_certificate() {
     );
     url_is_refused(
         &url("localhost", &rest),
-        "cannot reach postgres://localhost:*/postgres: *certificate*",
+        "cannot reach postgres://localhost:*/postgres: no TLS: nobody who is trusted here has signed its certificate, though one has the signer's name (sslrootcert *)",
     );
     url_is_refused(
         &url("localhost", "sslmode=verify-full&sslrootcert=/none.crt"),
@@ -370,6 +377,22 @@ fn the_server_is_known_by_its_certificate() {
         "postgres://postgres@localhost:{}/postgres?{own}",
         server.port
     ));
+    url_is_refused(
+        &url(
+            "localhost",
+            &format!("sslcert={dir}/client.crt&sslkey={dir}/ca.key"),
+        ),
+        "cannot use */client.crt with */ca.key: the key is not that of the certificate",
+    );
+    // Of an authority that the server does not know.
+    let theirs = others.dir().display().to_string();
+    url_is_refused(
+        &url(
+            "localhost",
+            &format!("{full}&sslcert={theirs}/client.crt&sslkey={theirs}/client.key"),
+        ),
+        "cannot reach postgres://localhost:*/postgres: no TLS: it ended the TLS handshake (*); sslcert and sslkey say who we are",
+    );
     let without = format!(
         "postgres://postgres@localhost:{}/postgres?{full}",
         server.port
@@ -385,5 +408,19 @@ fn the_server_is_known_by_its_certificate() {
     url_is_refused(
         &plain,
         "cannot use postgres://localhost:*/postgres: no pg_hba.conf entry *",
+    );
+}
+
+#[test]
+fn a_certificate_of_an_authority_is_told_apart() {
+    let mut server = start_with_tls();
+    certificates::show_authority(server.dir());
+    server.kill();
+    server.start_again();
+    let authority = server.path("ca.crt").display().to_string();
+    let url = server.url_of("postgres", "localhost", "postgres");
+    url_is_refused(
+        &format!("{url}?sslmode=verify-full&sslrootcert={authority}"),
+        "cannot reach postgres://localhost:*/postgres: no TLS: its certificate is that of an authority, which cannot be a server's own: *",
     );
 }
