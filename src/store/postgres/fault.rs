@@ -22,6 +22,8 @@ const TERMS: Terms = Terms {
 pub enum Kind {
     /// The server does not answer, or not any more: it may in a moment.
     Cut,
+    /// Somebody else keeps it from doing what it was asked for. Nothing was done.
+    Locked,
     /// Nobody has made the tables yet.
     NoTables,
     /// Nothing, by this program.
@@ -59,9 +61,11 @@ impl Fault {
 
     /// The server did not answer within this time.
     pub fn no_answer(location: &str, after: Duration) -> Self {
-        let after = show(Duration::from_millis(
-            u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
-        ));
+        let after = match show(after) {
+            // Its share of the time was none at all.
+            zero if zero == "0s" => "time".to_owned(),
+            after => after,
+        };
         Self::new(
             Kind::Cut,
             format!("cannot reach {location}: no answer in {after}"),
@@ -85,10 +89,12 @@ impl Fault {
             );
             return Self::new(Kind::NoTables, text);
         }
-        Self::new(
-            Kind::Other,
-            format!("cannot use {location}: {}", explained(told)),
-        )
+        let kind = if is_locked(code) {
+            Kind::Locked
+        } else {
+            Kind::Other
+        };
+        Self::new(kind, format!("cannot use {location}: {}", explained(told)))
     }
 
     fn of_connection(target: &Target, error: &tokio_postgres::Error) -> Self {
@@ -142,6 +148,11 @@ fn is_cut(code: &SqlState) -> bool {
         || code.code() == "57P05"
 }
 
+/// Whether it took too long, which is what others did.
+fn is_locked(code: &SqlState) -> bool {
+    [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code)
+}
+
 fn explained(told: &DbError) -> String {
     let message = told.message().lines().next().unwrap_or_default();
     let code = told.code();
@@ -151,10 +162,22 @@ fn explained(told: &DbError) -> String {
         " (locks are taken on the primary: this is a standby, or set to read only)"
     } else if *code == SqlState::UNDEFINED_COLUMN {
         " (the schema tenure in it is not one of this program)"
-    } else if *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::QUERY_CANCELED {
+    } else if is_locked(code) {
         return format!("somebody else keeps it locked ({message})");
     } else {
         ""
     };
     format!("{message}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_waited_for_has_had_some_time() {
+        let told = |micros| Fault::no_answer("x", Duration::from_micros(micros)).to_string();
+        assert_eq!(told(250_900), "cannot reach x: no answer in 250ms");
+        assert_eq!(told(900), "cannot reach x: no answer in time");
+    }
 }

@@ -42,6 +42,9 @@ const CREATION: i64 = 0x7465_6e75_7265;
 /// keeps everybody else waiting.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
 
+/// By how much sooner than here a call is given up by the server, at the most: it can tell why.
+const WORD: Duration = Duration::from_millis(100);
+
 /// The pause before a server is tried again that did not answer.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -250,7 +253,7 @@ impl Link {
             self.give_up(&mut session);
             match kind_of(&error) {
                 Kind::NoTables if bound.makes => self.make_tables(&mut session, &deadline)?,
-                Kind::Cut if was_old => {}
+                Kind::Cut if was_old && !deadline.left().is_zero() => {}
                 Kind::Cut
                     if (bound.persists || unsure.is_some()) && deadline.left() > RETRY * 2 =>
                 {
@@ -308,7 +311,8 @@ impl Link {
                 Ok(found) => return Ok(found),
                 Err(error) => {
                     self.give_up(&mut session);
-                    if !was_old || kind_of(&error) != Kind::Cut {
+                    let may_be_of_old = was_old && kind_of(&error) == Kind::Cut;
+                    if !may_be_of_old || deadline.left().is_zero() {
                         return Err(error);
                     }
                 }
@@ -537,7 +541,8 @@ impl<'a> Tx<'a> {
     ) -> Result<Self> {
         session.is_old = true;
         let session = &*session;
-        let left = millis(deadline.left()).max(1);
+        let left = deadline.left();
+        let left = millis(left.saturating_sub((left / 10).min(WORD))).max(1);
         let mut sql = format!(
             "begin isolation level {how}; set local statement_timeout = {left}; set local lock_timeout = {left};
              set local idle_in_transaction_session_timeout = {}; ",
