@@ -128,6 +128,13 @@ impl Fault {
             );
             return Self::new(Kind::Other, text);
         }
+        let why = match why.as_str() {
+            // In words of the client's.
+            "database does not allow writes" => {
+                "it takes no changes (it is a standby, or set to read only)".to_owned()
+            }
+            _ => why,
+        };
         let kind = if is_io { Kind::Cut } else { Kind::Other };
         Self::new(kind, format!("cannot reach {location}: {why}"))
     }

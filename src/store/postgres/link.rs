@@ -399,6 +399,7 @@ impl Link {
 
     fn config(&self, host: &Host) -> Config {
         let target = &self.target;
+        let probes = &target.probes;
         let mut config = Config::new();
         config
             .host(&host.name)
@@ -412,16 +413,23 @@ impl Link {
                 Encryption::Preferred => SslMode::Prefer,
                 _ => SslMode::Require,
             })
-            .keepalives_idle(KEEPALIVE)
-            .keepalives_interval(PROBE)
-            .tcp_user_timeout(UNACKNOWLEDGED);
+            .keepalives(!probes.are_off)
+            .keepalives_idle(probes.idle.unwrap_or(KEEPALIVE))
+            .keepalives_interval(probes.interval.unwrap_or(PROBE))
+            .tcp_user_timeout(probes.unacknowledged.unwrap_or(UNACKNOWLEDGED));
+        if let Some(count) = probes.count {
+            config.keepalives_retries(count);
+        }
+        if let Some(address) = host.address {
+            config.hostaddr(address);
+        }
         if let Some(password) = &host.password {
             config.password(password);
         }
         if let Some(options) = &target.options {
             config.options(options);
         }
-        if target.hosts.len() > 1 {
+        if target.hosts.len() > 1 || target.wants_primary {
             // The one that can be written to.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }

@@ -107,11 +107,7 @@ struct Waiting {
 /// # Errors
 /// It cannot be used; the message says which one and why.
 pub fn open(url: &str, purpose: Purpose) -> Result<PostgresStore> {
-    let target = Target::of(url).map_err(|why| {
-        Usage(format!(
-            "cannot read the URL of the PostgreSQL database: {why}"
-        ))
-    })?;
+    let target = Target::of(url).map_err(Usage)?;
     let bound = Bound {
         heeds: matches!(purpose, Purpose::Take(_)),
         ..Bound::of(PATIENCE)

@@ -158,11 +158,14 @@ fn the_environment_says_what_the_url_does_not() {
         "postgres:///postgres?host={dir}&port={}&user=postgres&password={SECRET}",
         server.port
     );
-    Sandbox::at(&url)
+    let by_socket = Sandbox::at(&url);
+    let outcome = by_socket
         .tenure()
-        .args(["run", "A", "--", "true"])
-        .run()
-        .exits(0);
+        .args(["run", "-v", "A", "--", "true"])
+        .run();
+    outcome.exits(0);
+    let location = format!("(in postgres:///postgres?host={dir}&port={})", server.port);
+    assert!(outcome.stderr.contains(&location), "{outcome:?}");
     let url = format!(
         "postgres://postgres:{SECRET}@127.0.0.1:{},127.0.0.1:{}/postgres",
         free_port(),
@@ -187,12 +190,62 @@ fn a_url_that_makes_no_sense_is_a_usage_error() {
             "postgres://a:s3cret@h/d?sslrot=x",
             "*there is no parameter \"sslrot\"",
         ),
+        (
+            "postgres://a:s3cret@h/d?target_session_attrs=standby",
+            "cannot read the URL *target_session_attrs=standby is of no use: *",
+        ),
     ] {
         let sandbox = Sandbox::at(url);
         let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
         outcome.is_usage_error(why);
         assert!(!outcome.stderr.contains("s3cret"), "{outcome:?}");
     }
+}
+
+#[test]
+fn a_variable_that_cannot_be_obeyed_is_a_usage_error_and_not_passed_over() {
+    let sandbox = Sandbox::at("postgres://a:s3cret@127.0.0.1:1/d");
+    for (name, value, why) in [
+        ("PGSERVICE", "ops", "this program does not have service=ops"),
+        (
+            "PGREQUIRESSL",
+            "1",
+            "this program does not have requiressl=1",
+        ),
+        (
+            "PGGSSENCMODE",
+            "require",
+            "this program does not have gssencmode=require",
+        ),
+        ("PGHOSTADDR", "nowhere", "\"nowhere\" is no address"),
+        (
+            "PGTARGETSESSIONATTRS",
+            "bogus",
+            "there is no target_session_attrs \"bogus\"",
+        ),
+    ] {
+        let call = sandbox.tenure().arg("status").env(name, value);
+        let outcome = call.run();
+        outcome.is_usage_error(&format!("cannot read {name}: {why}"));
+        assert!(!outcome.stderr.contains("s3cret"), "{outcome:?}");
+    }
+    let call = sandbox.tenure().arg("status").env("PGREQUIRESSL", "0");
+    call.env("PGGSSENCMODE", "prefer")
+        .run()
+        .is_store_error("cannot reach *: connection refused");
+}
+
+#[test]
+fn an_address_stands_for_a_name_that_nobody_knows() {
+    let server = Server::start("");
+    let url = server.url_of("postgres", "db.invalid", "postgres");
+    let words = ["run", "A", "--", "true"];
+    let call = Sandbox::at(&url);
+    let call = call.tenure().args(words).env("PGHOSTADDR", "127.0.0.1");
+    call.run().exits(0);
+    let rest = "hostaddr=127.0.0.1&keepalives_idle=9&tcp_user_timeout=9000&gssencmode=disable&fallback_application_name=x";
+    let sandbox = Sandbox::at(&format!("{url}?{rest}"));
+    sandbox.tenure().args(words).run().exits(0);
 }
 
 #[test]
@@ -289,8 +342,11 @@ fn a_server_that_takes_no_changes_says_so() {
         |call| call,
         "cannot use postgres://*/postgres: *recovery*",
     );
-    // But it tells who has what.
+    // But it tells who has what, unless nobody is to be asked who takes no changes.
     assert_eq!(sandbox.status()[0]["name"], "A");
+    let strict = Sandbox::at(&format!("{}?target_session_attrs=primary", server.url()));
+    let refused = strict.tenure().arg("status").run();
+    refused.is_store_error("cannot reach postgres://*/postgres: it takes no changes *");
 }
 
 fn certify(dir: &Path) {
