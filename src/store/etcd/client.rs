@@ -360,7 +360,9 @@ impl Client {
             }
             Some(_) => return fault_of(error, bound),
         };
-        Fault::Away(format!("it ended the connection; it may want {may_want}"))
+        Fault::Away(format!(
+            "it ended the connection; it may want {may_want}, or be no etcd"
+        ))
     }
 
     fn send(

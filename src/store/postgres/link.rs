@@ -48,6 +48,9 @@ const WORD: Duration = Duration::from_millis(100);
 /// The pause before a server is tried again that did not answer.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// Where etcd listens, which waits for the end of a line that this protocol does not have.
+const ETCD_PORT: u16 = 2379;
+
 /// How soon a signal is seen that ends the program.
 const HEED: Duration = Duration::from_millis(50);
 
@@ -377,7 +380,14 @@ impl Link {
         let config = self.config(host);
         let deadline = Deadline::of(Bound { limit, ..bound });
         let connecting = config.connect(self.connector.clone());
-        let (client, mut connection) = self.wait(&deadline, connecting)?;
+        let connected = self.wait(&deadline, connecting);
+        let (client, mut connection) = connected.map_err(|error| {
+            if host.port == ETCD_PORT && kind_of(&error) == Kind::Cut {
+                let hint = "this is etcd's port, whose URL begins with etcd://";
+                return Fault::new(Kind::Cut, format!("{error}; {hint}")).into();
+            }
+            error
+        })?;
         let ear = Arc::clone(&self.ear);
         let task = self.handle.spawn(async move {
             loop {

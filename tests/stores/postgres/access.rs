@@ -59,6 +59,10 @@ fn who_is_not_let_in_is_told_why_and_by_whom() {
         &format!("cannot reach postgres://127.0.0.1:{closed}/app: connection refused"),
     );
     url_is_refused(
+        &format!("postgres://postgres:{SECRET}@127.0.0.1:2379/app"),
+        "cannot reach postgres://127.0.0.1:2379/app: *; this is etcd's port, whose URL begins with etcd://",
+    );
+    url_is_refused(
         &format!("postgres://postgres:{SECRET}@nobody.invalid/app"),
         "cannot reach postgres://nobody.invalid/app: failed to lookup address information: *",
     );
