@@ -15,8 +15,10 @@ pub enum Address<'a> {
 
 impl<'a> Address<'a> {
     /// # Errors
-    /// It looks like the URL of a store that there is not. A file of such a name can be given as `./NAME`.
+    /// It looks like the URL of a store that there is not, or like one of a server without its slashes. A file of such a name
+    /// can be given as `./NAME`.
     pub fn of(named: &'a OsStr) -> Result<Self, String> {
+        without_slashes(named)?;
         let Some((scheme, _)) = named.to_str().and_then(|text| text.split_once("://")) else {
             return Ok(Self::File(Path::new(named)));
         };
@@ -34,6 +36,25 @@ impl<'a> Address<'a> {
             _ => Ok(Self::File(Path::new(named))),
         }
     }
+}
+
+/// Each machine would have such a file for itself, and nobody would be told. What follows the colon is not repeated: it may have a
+/// password.
+fn without_slashes(named: &OsStr) -> Result<(), String> {
+    let named = named.to_string_lossy();
+    let Some((scheme, rest)) = named.split_once(':') else {
+        return Ok(());
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    let right = match scheme.as_str() {
+        _ if rest.starts_with("//") => return Ok(()),
+        "etcd" | "etcds" => "HOST:PORT/PREFIX",
+        "postgres" | "postgresql" => "HOST/DATABASE",
+        _ => return Ok(()),
+    };
+    Err(format!(
+        "{scheme}: without two slashes after it names no server: write {scheme}://{right}, or ./{scheme}:NAME for a file"
+    ))
 }
 
 #[cfg(test)]
@@ -57,12 +78,22 @@ mod tests {
             "/a/b.db",
             "a.db",
             "./etcd://a",
+            "./etcd:a",
             "file:a.db",
             ":memory:",
             "://",
             "a b://c",
         ] {
             assert_eq!(of(file), Ok(Address::File(Path::new(file))), "{file}");
+        }
+        for server in [
+            "etcd:127.0.0.1:2379",
+            "etcds:/h",
+            "ETCD:",
+            "postgres:ops",
+            "postgresql:",
+        ] {
+            assert!(of(server).is_err(), "{server}");
         }
         assert!(of("mysql://h/d").is_err());
         assert!(of("https://h/d").is_err());

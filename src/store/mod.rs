@@ -12,6 +12,8 @@ mod keeper;
 mod postgres;
 mod record;
 pub mod sqlite;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod tls;
 
 use std::collections::HashMap;
 use std::fs;

@@ -1469,6 +1469,14 @@ fn a_url_names_a_server_and_a_store_that_there_is_not_is_64() {
     for (db, why) in [
         ("mysql://ann:secret@h/d", "mysql:// is no store*"),
         ("https://h/d", "https:// is no store*"),
+        (
+            "etcd:127.0.0.1:2379",
+            "etcd: *slashes*etcd://HOST:PORT/*./etcd:NAME *",
+        ),
+        (
+            "Postgres:ann:secret@h",
+            "postgres: *slashes*postgres://HOST/*./postgres:NAME *",
+        ),
         #[cfg(not(feature = "etcd"))]
         ("etcd://h/p", "*built without the feature etcd*"),
         #[cfg(not(feature = "postgres"))]
@@ -1482,6 +1490,8 @@ fn a_url_names_a_server_and_a_store_that_there_is_not_is_64() {
         outcome.is_usage_error(why);
         assert!(!outcome.stderr.contains("secret"), "{outcome:#?}");
     }
+    let call = sandbox.tenure().args(["status", "--db", "postgresql:ops"]);
+    call.run().is_usage_error("postgresql: *slashes*");
     assert_did_not_run(&sandbox);
     // A file may have such a name.
     fs::create_dir_all(sandbox.path("etcd:/h")).expect("a fresh directory");

@@ -10,10 +10,15 @@ use crate::servers::run;
 /// An authority, a server's certificate for the name of a host, and a client's for the name of a user, both signed by it:
 /// `ca.crt`, `server.crt` and `.key`, `client.crt` and `.key`.
 pub fn make(dir: &Path, host: &str, user: &str) {
+    make_with(dir, host, user, &["-newkey", "rsa:2048"]);
+}
+
+/// The same with other keys.
+pub fn make_with(dir: &Path, host: &str, user: &str, key: &[&str]) {
     let openssl = |words: &[&str]| {
         run(Command::new("openssl").args(words).current_dir(dir));
     };
-    let key = ["-newkey", "rsa:2048", "-nodes"];
+    let key = [key, &["-nodes"]].concat();
     let subject = |name: &str| format!("/CN={name}");
     let authority = ["-days", "2", "-keyout", "ca.key", "-out", "ca.crt"];
     let words = ["req", "-x509", "-subj", "/CN=authority"];
@@ -32,5 +37,13 @@ pub fn make(dir: &Path, host: &str, user: &str) {
     }
     for file in ["server.key", "ca.key", "client.key"] {
         fs::set_permissions(dir.join(file), Permissions::from_mode(0o600)).expect("our own");
+    }
+}
+
+/// The server shows the authority's own certificate, after [`make`].
+pub fn show_authority(dir: &Path) {
+    for kind in ["crt", "key"] {
+        let [from, to] = ["ca", "server"].map(|who| dir.join(format!("{who}.{kind}")));
+        fs::copy(from, to).expect("our own");
     }
 }

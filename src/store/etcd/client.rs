@@ -10,6 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use ureq::http::Response;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
@@ -17,6 +21,7 @@ use ureq::{Agent, Body};
 
 use super::target::{Target, Tls};
 use super::wire::{self, Addresses, Heed};
+use crate::store::tls::{self, Terms};
 use crate::wait;
 
 /// The least time that a member has before the next is asked: an election takes about a second.
@@ -41,6 +46,12 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+
+const TERMS: Terms = Terms {
+    authorities: "ETCDCTL_CACERT",
+    own: "ETCDCTL_CERT and ETCDCTL_KEY",
+    plain: "etcd://",
+};
 
 /// gRPC's numbers for why a request was not done.
 mod code {
@@ -349,7 +360,9 @@ impl Client {
             }
             Some(_) => return fault_of(error, bound),
         };
-        Fault::Away(format!("it ended the connection; it may want {may_want}"))
+        Fault::Away(format!(
+            "it ended the connection; it may want {may_want}, or be no etcd"
+        ))
     }
 
     fn send(
@@ -424,7 +437,7 @@ fn fault_of(error: &ureq::Error, bound: Duration) -> Fault {
             Fault::Away(format!("no answer within {bound}"))
         }
         ureq::Error::HostNotFound => Fault::Away("there is no host of this name".into()),
-        ureq::Error::Rustls(error) => Fault::Hopeless(of_tls(error)),
+        ureq::Error::Rustls(error) => Fault::Hopeless(tls::why(error, &TERMS)),
         ureq::Error::Io(error) => of_io(error),
         ureq::Error::Protocol(_) | ureq::Error::LargeResponseHeader(..) => {
             Fault::Hopeless("it does not speak HTTP as etcd does".into())
@@ -437,10 +450,8 @@ fn of_io(error: &io::Error) -> Fault {
     if error.kind() == io::ErrorKind::Interrupted {
         return Fault::Interrupted;
     }
-    if let Some(inner) = error.get_ref()
-        && let Some(error) = inner.downcast_ref::<rustls::Error>()
-    {
-        return Fault::Hopeless(of_tls(error));
+    if let Some(error) = tls::within(error) {
+        return Fault::Hopeless(tls::why(error, &TERMS));
     }
     let text = error.to_string();
     let text = text.split(" (os error ").next().unwrap_or(&text);
@@ -450,32 +461,6 @@ fn of_io(error: &io::Error) -> Fault {
     let mut text = text.to_owned();
     text[..1].make_ascii_lowercase();
     Fault::Away(text)
-}
-
-/// In words of ours for what goes wrong most.
-fn of_tls(error: &rustls::Error) -> String {
-    use rustls::CertificateError as Cause;
-    let why = match error {
-        rustls::Error::InvalidCertificate(cause) => match cause {
-            Cause::UnknownIssuer => {
-                "nobody who is trusted here has signed its certificate (ETCDCTL_CACERT says whom to trust)".into()
-            }
-            Cause::NotValidForName | Cause::NotValidForNameContext { .. } => {
-                "its certificate is another host's".into()
-            }
-            Cause::Expired | Cause::ExpiredContext { .. } => "its certificate has expired".into(),
-            Cause::NotValidYet | Cause::NotValidYetContext { .. } => {
-                "its certificate is not valid yet".into()
-            }
-            other => format!("its certificate is not good: {other:?}"),
-        },
-        rustls::Error::InvalidMessage(_) => "it does not speak TLS; etcd:// does without".into(),
-        rustls::Error::AlertReceived(alert) => {
-            format!("it ended the TLS handshake ({alert:?}); ETCDCTL_CERT and ETCDCTL_KEY say who we are")
-        }
-        other => other.to_string(),
-    };
-    format!("no TLS: {why}")
 }
 
 fn tls_config(tls: &Tls) -> Result<TlsConfig> {
@@ -491,6 +476,7 @@ fn tls_config(tls: &Tls) -> Result<TlsConfig> {
                     key.display()
                 )
             })?;
+            fits(&chain, &text, &provider)?;
             Some(ClientCert::new_with_certs(&chain, key))
         }
         (Some(_), None) => bail!("cannot use ETCDCTL_CERT without ETCDCTL_KEY"),
@@ -511,6 +497,17 @@ fn tls_config(tls: &Tls) -> Result<TlsConfig> {
         .client_cert(client)
         .disable_verification(tls.is_insecure)
         .build())
+}
+
+/// The client makes no error of a pair that it cannot use: it panics.
+fn fits(chain: &[Certificate<'_>], key: &[u8], provider: &CryptoProvider) -> Result<()> {
+    let of_chain = |one: &Certificate<'_>| CertificateDer::from(one.der()).into_owned();
+    let chain = chain.iter().map(of_chain).collect();
+    let cannot = "cannot use ETCDCTL_CERT with ETCDCTL_KEY";
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| anyhow!("{cannot}: {error}"))?;
+    CertifiedKey::from_der(chain, key, provider)
+        .map(drop)
+        .map_err(|error| anyhow!("{cannot}: {}", tls::why_not_ours(&error)))
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {

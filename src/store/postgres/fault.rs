@@ -9,12 +9,21 @@ use tokio_postgres::error::{DbError, SqlState};
 use super::target::Target;
 use crate::duration::show;
 use crate::output;
+use crate::store::tls::{self, Terms};
+
+const TERMS: Terms = Terms {
+    authorities: "sslrootcert",
+    own: "sslcert and sslkey",
+    plain: "sslmode=disable",
+};
 
 /// What can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The server does not answer, or not any more: it may in a moment.
     Cut,
+    /// Somebody else keeps it from doing what it was asked for. Nothing was done.
+    Locked,
     /// Nobody has made the tables yet.
     NoTables,
     /// Nothing, by this program.
@@ -52,9 +61,11 @@ impl Fault {
 
     /// The server did not answer within this time.
     pub fn no_answer(location: &str, after: Duration) -> Self {
-        let after = show(Duration::from_millis(
-            u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
-        ));
+        let after = match show(after) {
+            // Its share of the time was none at all.
+            zero if zero == "0s" => "time".to_owned(),
+            after => after,
+        };
         Self::new(
             Kind::Cut,
             format!("cannot reach {location}: no answer in {after}"),
@@ -78,14 +89,20 @@ impl Fault {
             );
             return Self::new(Kind::NoTables, text);
         }
-        Self::new(
-            Kind::Other,
-            format!("cannot use {location}: {}", explained(told)),
-        )
+        let kind = if is_locked(code) {
+            Kind::Locked
+        } else {
+            Kind::Other
+        };
+        Self::new(kind, format!("cannot use {location}: {}", explained(told)))
     }
 
     fn of_connection(target: &Target, error: &tokio_postgres::Error) -> Self {
         let location = target.location();
+        if let Some(error) = tls::cause(error) {
+            let why = tls::why(error, &TERMS);
+            return Self::new(Kind::Other, format!("cannot reach {location}: {why}"));
+        }
         let mut innermost: &dyn Error = error;
         let mut is_io = error.is_closed();
         while let Some(source) = innermost.source() {
@@ -111,6 +128,13 @@ impl Fault {
             );
             return Self::new(Kind::Other, text);
         }
+        let why = match why.as_str() {
+            // In words of the client's.
+            "database does not allow writes" => {
+                "it takes no changes (it is a standby, or set to read only)".to_owned()
+            }
+            _ => why,
+        };
         let kind = if is_io { Kind::Cut } else { Kind::Other };
         Self::new(kind, format!("cannot reach {location}: {why}"))
     }
@@ -131,6 +155,11 @@ fn is_cut(code: &SqlState) -> bool {
         || code.code() == "57P05"
 }
 
+/// Whether it took too long, which is what others did.
+fn is_locked(code: &SqlState) -> bool {
+    [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code)
+}
+
 fn explained(told: &DbError) -> String {
     let message = told.message().lines().next().unwrap_or_default();
     let code = told.code();
@@ -140,10 +169,22 @@ fn explained(told: &DbError) -> String {
         " (locks are taken on the primary: this is a standby, or set to read only)"
     } else if *code == SqlState::UNDEFINED_COLUMN {
         " (the schema tenure in it is not one of this program)"
-    } else if *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::QUERY_CANCELED {
+    } else if is_locked(code) {
         return format!("somebody else keeps it locked ({message})");
     } else {
         ""
     };
     format!("{message}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_waited_for_has_had_some_time() {
+        let told = |micros| Fault::no_answer("x", Duration::from_micros(micros)).to_string();
+        assert_eq!(told(250_900), "cannot reach x: no answer in 250ms");
+        assert_eq!(told(900), "cannot reach x: no answer in time");
+    }
 }

@@ -42,8 +42,14 @@ const CREATION: i64 = 0x7465_6e75_7265;
 /// keeps everybody else waiting.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
 
+/// By how much sooner than here a call is given up by the server, at the most: it can tell why.
+const WORD: Duration = Duration::from_millis(100);
+
 /// The pause before a server is tried again that did not answer.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// Where etcd listens, which waits for the end of a line that this protocol does not have.
+const ETCD_PORT: u16 = 2379;
 
 /// How soon a signal is seen that ends the program.
 const HEED: Duration = Duration::from_millis(50);
@@ -250,7 +256,7 @@ impl Link {
             self.give_up(&mut session);
             match kind_of(&error) {
                 Kind::NoTables if bound.makes => self.make_tables(&mut session, &deadline)?,
-                Kind::Cut if was_old => {}
+                Kind::Cut if was_old && !deadline.left().is_zero() => {}
                 Kind::Cut
                     if (bound.persists || unsure.is_some()) && deadline.left() > RETRY * 2 =>
                 {
@@ -308,7 +314,8 @@ impl Link {
                 Ok(found) => return Ok(found),
                 Err(error) => {
                     self.give_up(&mut session);
-                    if !was_old || kind_of(&error) != Kind::Cut {
+                    let may_be_of_old = was_old && kind_of(&error) == Kind::Cut;
+                    if !may_be_of_old || deadline.left().is_zero() {
                         return Err(error);
                     }
                 }
@@ -373,7 +380,14 @@ impl Link {
         let config = self.config(host);
         let deadline = Deadline::of(Bound { limit, ..bound });
         let connecting = config.connect(self.connector.clone());
-        let (client, mut connection) = self.wait(&deadline, connecting)?;
+        let connected = self.wait(&deadline, connecting);
+        let (client, mut connection) = connected.map_err(|error| {
+            if host.port == ETCD_PORT && kind_of(&error) == Kind::Cut {
+                let hint = "this is etcd's port, whose URL begins with etcd://";
+                return Fault::new(Kind::Cut, format!("{error}; {hint}")).into();
+            }
+            error
+        })?;
         let ear = Arc::clone(&self.ear);
         let task = self.handle.spawn(async move {
             loop {
@@ -395,6 +409,7 @@ impl Link {
 
     fn config(&self, host: &Host) -> Config {
         let target = &self.target;
+        let probes = &target.probes;
         let mut config = Config::new();
         config
             .host(&host.name)
@@ -408,16 +423,23 @@ impl Link {
                 Encryption::Preferred => SslMode::Prefer,
                 _ => SslMode::Require,
             })
-            .keepalives_idle(KEEPALIVE)
-            .keepalives_interval(PROBE)
-            .tcp_user_timeout(UNACKNOWLEDGED);
+            .keepalives(!probes.are_off)
+            .keepalives_idle(probes.idle.unwrap_or(KEEPALIVE))
+            .keepalives_interval(probes.interval.unwrap_or(PROBE))
+            .tcp_user_timeout(probes.unacknowledged.unwrap_or(UNACKNOWLEDGED));
+        if let Some(count) = probes.count {
+            config.keepalives_retries(count);
+        }
+        if let Some(address) = host.address {
+            config.hostaddr(address);
+        }
         if let Some(password) = &host.password {
             config.password(password);
         }
         if let Some(options) = &target.options {
             config.options(options);
         }
-        if target.hosts.len() > 1 {
+        if target.hosts.len() > 1 || target.wants_primary {
             // The one that can be written to.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -537,7 +559,8 @@ impl<'a> Tx<'a> {
     ) -> Result<Self> {
         session.is_old = true;
         let session = &*session;
-        let left = millis(deadline.left()).max(1);
+        let left = deadline.left();
+        let left = millis(left.saturating_sub((left / 10).min(WORD))).max(1);
         let mut sql = format!(
             "begin isolation level {how}; set local statement_timeout = {left}; set local lock_timeout = {left};
              set local idle_in_transaction_session_timeout = {}; ",

@@ -21,9 +21,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use self::fault::{Kind, kind_of};
+use self::fault::{Fault, Kind, kind_of};
 use self::link::{Bound, Link, Tx};
 use self::target::Target;
 use self::ticket::{Asker, Found, Living, Ticket, WAITER_TTL};
@@ -55,6 +55,9 @@ const SLOW_TICK: Duration = Duration::from_secs(3);
 const SHARE: u32 = 6;
 const MOST_OF_RENEWAL: Duration = Duration::from_secs(5);
 const LEAST_OF_RENEWAL: Duration = Duration::from_millis(500);
+
+/// The part of its time to live by which a lease is no older when its job starts: as old as it is when a renewal comes late.
+const AGE: u32 = 3;
 
 pub struct PostgresStore {
     url: String,
@@ -104,11 +107,7 @@ struct Waiting {
 /// # Errors
 /// It cannot be used; the message says which one and why.
 pub fn open(url: &str, purpose: Purpose) -> Result<PostgresStore> {
-    let target = Target::of(url).map_err(|why| {
-        Usage(format!(
-            "cannot read the URL of the PostgreSQL database: {why}"
-        ))
-    })?;
+    let target = Target::of(url).map_err(Usage)?;
     let bound = Bound {
         heeds: matches!(purpose, Purpose::Take(_)),
         ..Bound::of(PATIENCE)
@@ -178,6 +177,11 @@ impl Tend for KeepsLease {
             })
         })
     }
+}
+
+/// Whether the same may be done in a moment.
+fn may_pass(error: &anyhow::Error) -> bool {
+    [Kind::Cut, Kind::Locked].contains(&kind_of(error))
 }
 
 fn of_renewal(ttl: Duration) -> Duration {
@@ -323,6 +327,7 @@ impl PostgresStore {
         request: &Request,
         token: Token,
         keeping: Keeping,
+        waits: bool,
     ) -> Result<Answer> {
         if let Entry::Waiting(waiting) = entry {
             let Waiting {
@@ -362,36 +367,66 @@ impl PostgresStore {
             self.own.take().into_iter().for_each(Own::finish);
         }
         Ok(match entry {
-            Entry::Granted(lease) => {
-                if keeping == Keeping::Supervised {
-                    if let Err(error) = self.own.iter().try_for_each(Own::lock_tree) {
+            Entry::Granted(lease) if keeping == Keeping::Supervised => {
+                let fresh = self.fresh(lease.clone()).map_err(|error| (error, waits));
+                match fresh.and_then(|lease| self.kept(lease).map_err(|error| (error, false))) {
+                    Ok(lease) => Answer::Granted(lease),
+                    Err((error, tries_again)) => {
                         let ending = Ending::not_started(None);
                         let _ = self.give_back(request, &lease, &ending);
-                        return Err(error).context("cannot lock a guard file for the command");
-                    }
-                    let tend = KeepsLease {
-                        link: Arc::clone(&self.link),
-                        token,
-                        fence: lease.fence,
-                        ttl: lease.ttl,
-                    };
-                    let until = lease.counted_from + lease.ttl;
-                    match Keeper::start(tend, until, lease.ttl) {
-                        Ok(keeper) => self.keeper = Some(keeper),
-                        Err(error) => {
-                            let ending = Ending::not_started(None);
-                            let _ = self.give_back(request, &lease, &ending);
+                        if !tries_again {
                             return Err(error);
                         }
+                        Answer::Unreachable(error)
                     }
                 }
-                Answer::Granted(lease)
             }
+            Entry::Granted(lease) => Answer::Granted(lease),
             Entry::Waiting(_) => unreachable!("it was seen to above"),
             Entry::Busy(others) => Answer::Busy(others),
             Entry::Deadlock(circle) => Answer::Deadlock(circle),
             Entry::OtherSlots(slots) => Answer::OtherSlots(slots),
         })
+    }
+
+    /// A lease of which a job gets the better part, by this machine's clock. That counts from before the grant was asked for, which
+    /// may have stood in line for the row that all who change something lock: then the lease is renewed before the job starts.
+    fn fresh(&self, mut lease: Lease) -> Result<Lease> {
+        let enough = lease.ttl.saturating_sub(lease.ttl / AGE);
+        let is_fresh = |lease: &Lease| (lease.counted_from + lease.ttl).remaining() >= enough;
+        if is_fresh(&lease) {
+            return Ok(lease);
+        }
+        let until = self.keeps(&lease).renew()?;
+        let Some(until) = until else {
+            bail!(
+                "cannot use {}: the lease that it gave was over when that was heard",
+                self.location()
+            );
+        };
+        lease.counted_from = until - lease.ttl;
+        if !is_fresh(&lease) {
+            return Err(Fault::no_answer(&self.location(), of_renewal(lease.ttl)).into());
+        }
+        Ok(lease)
+    }
+
+    /// A lease that is kept from now on.
+    fn kept(&mut self, lease: Lease) -> Result<Lease> {
+        let locked = self.own.iter().try_for_each(Own::lock_tree);
+        locked.context("cannot lock a guard file for the command")?;
+        let until = lease.counted_from + lease.ttl;
+        self.keeper = Some(Keeper::start(self.keeps(&lease), until, lease.ttl)?);
+        Ok(lease)
+    }
+
+    fn keeps(&self, lease: &Lease) -> KeepsLease {
+        KeepsLease {
+            link: Arc::clone(&self.link),
+            token: lease.token,
+            fence: lease.fence,
+            ttl: lease.ttl,
+        }
     }
 
     /// Tickets that live, of one moment.
@@ -483,8 +518,8 @@ impl Store for PostgresStore {
             enter(tx, request, asker, waits, unsure_since)
         });
         match entered {
-            Ok(entry) => self.settle(entry, request, token, keeping),
-            Err(error) if waits && kind_of(&error) == Kind::Cut => {
+            Ok(entry) => self.settle(entry, request, token, keeping, waits),
+            Err(error) if waits && may_pass(&error) => {
                 let id = self.place.take().and_then(|place| place.id);
                 self.place = Some(Place {
                     token,
@@ -519,7 +554,7 @@ impl Store for PostgresStore {
         }
         match left {
             // It has no token that anybody knows, and is over when its time has passed.
-            Err(error) if kind_of(&error) == Kind::Cut && place.unsure_since.is_none() => Ok(()),
+            Err(error) if may_pass(&error) && place.unsure_since.is_none() => Ok(()),
             left => left,
         }
     }

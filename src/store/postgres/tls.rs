@@ -16,7 +16,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore,
+    SignatureScheme,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
@@ -24,6 +25,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::TlsConnector;
 
 use super::target::{Encryption, Tls};
+use crate::store::tls::why_not_ours;
 
 /// Where systems keep the authorities that they trust.
 const SYSTEM_ROOTS: [&str; 3] = [
@@ -67,10 +69,21 @@ impl Connector {
                 let read = read
                     .map_err(|error| anyhow!("{error}"))
                     .with_context(|| format!("cannot read {}", key.display()))?;
-                let key = signer(read).with_context(|| format!("cannot use {}", key.display()))?;
+                let signer =
+                    signer(read).with_context(|| format!("cannot use {}", key.display()))?;
+                let own = CertifiedKey::new(chain, signer);
                 // Whether it is any good is for the server to say: it takes old kinds that are not known here.
-                let own = SingleCertAndKey::from(CertifiedKey::new(chain, key));
-                config.with_client_cert_resolver(Arc::new(own))
+                if let Err(error @ rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) =
+                    own.keys_match()
+                {
+                    bail!(
+                        "cannot use {} with {}: {}",
+                        certificate.display(),
+                        key.display(),
+                        why_not_ours(&error)
+                    );
+                }
+                config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
             }
         };
         Ok(Self(Arc::new(config)))

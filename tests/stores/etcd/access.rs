@@ -213,12 +213,12 @@ fn the_server_is_known_by_its_certificate() {
     );
     url_is_refused(
         &format!("etcd://localhost:{}/", server.port),
-        "cannot reach etcd at localhost:*: it ended the connection; it may want TLS, for which the URL begins with etcds://",
+        "cannot reach etcd at localhost:*: it ended the connection; it may want TLS, for which the URL begins with etcds://, or be no etcd",
     );
     let plain = Server::start();
     url_is_refused(
         &format!("etcds://localhost:{}/", plain.port),
-        "cannot reach etcd at localhost:*: it ended the connection; it may want no TLS, as etcd:// has it, or *",
+        "cannot reach etcd at localhost:*: it ended the connection; it may want no TLS, as etcd:// has it, or *, or be no etcd",
     );
 }
 
@@ -251,6 +251,37 @@ fn a_client_is_known_by_its_certificate() {
     let wrong = ("ETCDCTL_KEY", "client.crt");
     with(run(), &[authority, certificate, wrong])
         .is_store_error("cannot read */client.crt: there is no private key in it");
+    let others = ("ETCDCTL_KEY", "server.key");
+    with(run(), &[authority, certificate, others]).is_store_error(
+        "cannot use ETCDCTL_CERT with ETCDCTL_KEY: the key is not that of the certificate",
+    );
+    let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    fs::write(server.path("empty.crt"), text).expect("our own");
+    with(run(), &[authority, ("ETCDCTL_CERT", "empty.crt"), key])
+        .is_store_error("cannot use ETCDCTL_CERT with ETCDCTL_KEY: the certificate cannot be read");
+}
+
+#[test]
+fn a_server_with_whom_there_can_be_no_tls_is_told_apart() {
+    let certify = |dir: &Path| {
+        certificates::make(dir, "localhost", "ann");
+        certificates::show_authority(dir);
+    };
+    let refuses = |server: &Server, pattern: &str| {
+        let sandbox = Sandbox::at(&format!("etcds://localhost:{}/", server.port));
+        is_refused(&sandbox, |call| trusting(call, server), pattern);
+    };
+    refuses(
+        &Server::start_with_tls(certify, false),
+        "cannot use etcd at localhost:*: no TLS: its certificate is that of an authority, which cannot be a server's own: *",
+    );
+    // A kind of key that is not known here.
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-521"];
+    let certify = |dir: &Path| certificates::make_with(dir, "localhost", "ann", &key);
+    refuses(
+        &Server::start_with_tls(certify, false),
+        "cannot use etcd at localhost:*: no TLS: *: the two sides have no kind of encryption or of key in common, or *",
+    );
 }
 
 /// What is at a port and is no etcd: whoever connects gets this answer, once he has asked, and then the connection ends, unless it

@@ -59,6 +59,10 @@ fn who_is_not_let_in_is_told_why_and_by_whom() {
         &format!("cannot reach postgres://127.0.0.1:{closed}/app: connection refused"),
     );
     url_is_refused(
+        &format!("postgres://postgres:{SECRET}@127.0.0.1:2379/app"),
+        "cannot reach postgres://127.0.0.1:2379/app: *; this is etcd's port, whose URL begins with etcd://",
+    );
+    url_is_refused(
         &format!("postgres://postgres:{SECRET}@nobody.invalid/app"),
         "cannot reach postgres://nobody.invalid/app: failed to lookup address information: *",
     );
@@ -158,11 +162,14 @@ fn the_environment_says_what_the_url_does_not() {
         "postgres:///postgres?host={dir}&port={}&user=postgres&password={SECRET}",
         server.port
     );
-    Sandbox::at(&url)
+    let by_socket = Sandbox::at(&url);
+    let outcome = by_socket
         .tenure()
-        .args(["run", "A", "--", "true"])
-        .run()
-        .exits(0);
+        .args(["run", "-v", "A", "--", "true"])
+        .run();
+    outcome.exits(0);
+    let location = format!("(in postgres:///postgres?host={dir}&port={})", server.port);
+    assert!(outcome.stderr.contains(&location), "{outcome:?}");
     let url = format!(
         "postgres://postgres:{SECRET}@127.0.0.1:{},127.0.0.1:{}/postgres",
         free_port(),
@@ -187,12 +194,62 @@ fn a_url_that_makes_no_sense_is_a_usage_error() {
             "postgres://a:s3cret@h/d?sslrot=x",
             "*there is no parameter \"sslrot\"",
         ),
+        (
+            "postgres://a:s3cret@h/d?target_session_attrs=standby",
+            "cannot read the URL *target_session_attrs=standby is of no use: *",
+        ),
     ] {
         let sandbox = Sandbox::at(url);
         let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
         outcome.is_usage_error(why);
         assert!(!outcome.stderr.contains("s3cret"), "{outcome:?}");
     }
+}
+
+#[test]
+fn a_variable_that_cannot_be_obeyed_is_a_usage_error_and_not_passed_over() {
+    let sandbox = Sandbox::at("postgres://a:s3cret@127.0.0.1:1/d");
+    for (name, value, why) in [
+        ("PGSERVICE", "ops", "this program does not have service=ops"),
+        (
+            "PGREQUIRESSL",
+            "1",
+            "this program does not have requiressl=1",
+        ),
+        (
+            "PGGSSENCMODE",
+            "require",
+            "this program does not have gssencmode=require",
+        ),
+        ("PGHOSTADDR", "nowhere", "\"nowhere\" is no address"),
+        (
+            "PGTARGETSESSIONATTRS",
+            "bogus",
+            "there is no target_session_attrs \"bogus\"",
+        ),
+    ] {
+        let call = sandbox.tenure().arg("status").env(name, value);
+        let outcome = call.run();
+        outcome.is_usage_error(&format!("cannot read {name}: {why}"));
+        assert!(!outcome.stderr.contains("s3cret"), "{outcome:?}");
+    }
+    let call = sandbox.tenure().arg("status").env("PGREQUIRESSL", "0");
+    call.env("PGGSSENCMODE", "prefer")
+        .run()
+        .is_store_error("cannot reach *: connection refused");
+}
+
+#[test]
+fn an_address_stands_for_a_name_that_nobody_knows() {
+    let server = Server::start("");
+    let url = server.url_of("postgres", "db.invalid", "postgres");
+    let words = ["run", "A", "--", "true"];
+    let call = Sandbox::at(&url);
+    let call = call.tenure().args(words).env("PGHOSTADDR", "127.0.0.1");
+    call.run().exits(0);
+    let rest = "hostaddr=127.0.0.1&keepalives_idle=9&tcp_user_timeout=9000&gssencmode=disable&fallback_application_name=x";
+    let sandbox = Sandbox::at(&format!("{url}?{rest}"));
+    sandbox.tenure().args(words).run().exits(0);
 }
 
 #[test]
@@ -289,8 +346,11 @@ fn a_server_that_takes_no_changes_says_so() {
         |call| call,
         "cannot use postgres://*/postgres: *recovery*",
     );
-    // But it tells who has what.
+    // But it tells who has what, unless nobody is to be asked who takes no changes.
     assert_eq!(sandbox.status()[0]["name"], "A");
+    let strict = Sandbox::at(&format!("{}?target_session_attrs=primary", server.url()));
+    let refused = strict.tenure().arg("status").run();
+    refused.is_store_error("cannot reach postgres://*/postgres: it takes no changes *");
 }
 
 fn certify(dir: &Path) {
@@ -300,8 +360,8 @@ fn certify(dir: &Path) {
         .current_dir(dir));
 }
 
-#[test]
-fn the_server_is_known_by_its_certificate() {
+/// A server whose certificates are in its directory.
+fn start_with_tls() -> Server {
     let mut server = Server::start("");
     certify(server.dir());
     let dir = server.dir().display().to_string();
@@ -313,6 +373,13 @@ fn the_server_is_known_by_its_certificate() {
     ]);
     server.kill();
     server.start_again();
+    server
+}
+
+#[test]
+fn the_server_is_known_by_its_certificate() {
+    let server = start_with_tls();
+    let dir = server.dir().display().to_string();
     let url =
         |host: &str, rest: &str| format!("{}?{rest}", server.url_of("postgres", host, "postgres"));
     let works = |url: &str| {
@@ -331,7 +398,7 @@ fn the_server_is_known_by_its_certificate() {
     // The name of another host.
     url_is_refused(
         &url("127.0.0.1", &full),
-        "cannot reach postgres://127.0.0.1:*/postgres: *certificate*not valid for name*",
+        "cannot reach postgres://127.0.0.1:*/postgres: no TLS: its certificate is another host's",
     );
     // Signed by nobody who is known.
     let others = Sandbox::new();
@@ -342,7 +409,7 @@ fn the_server_is_known_by_its_certificate() {
     );
     url_is_refused(
         &url("localhost", &rest),
-        "cannot reach postgres://localhost:*/postgres: *certificate*",
+        "cannot reach postgres://localhost:*/postgres: no TLS: nobody who is trusted here has signed its certificate, though one has the signer's name (sslrootcert *)",
     );
     url_is_refused(
         &url("localhost", "sslmode=verify-full&sslrootcert=/none.crt"),
@@ -370,6 +437,22 @@ fn the_server_is_known_by_its_certificate() {
         "postgres://postgres@localhost:{}/postgres?{own}",
         server.port
     ));
+    url_is_refused(
+        &url(
+            "localhost",
+            &format!("sslcert={dir}/client.crt&sslkey={dir}/ca.key"),
+        ),
+        "cannot use */client.crt with */ca.key: the key is not that of the certificate",
+    );
+    // Of an authority that the server does not know.
+    let theirs = others.dir().display().to_string();
+    url_is_refused(
+        &url(
+            "localhost",
+            &format!("{full}&sslcert={theirs}/client.crt&sslkey={theirs}/client.key"),
+        ),
+        "cannot reach postgres://localhost:*/postgres: no TLS: it ended the TLS handshake (*); sslcert and sslkey say who we are",
+    );
     let without = format!(
         "postgres://postgres@localhost:{}/postgres?{full}",
         server.port
@@ -385,5 +468,19 @@ fn the_server_is_known_by_its_certificate() {
     url_is_refused(
         &plain,
         "cannot use postgres://localhost:*/postgres: no pg_hba.conf entry *",
+    );
+}
+
+#[test]
+fn a_certificate_of_an_authority_is_told_apart() {
+    let mut server = start_with_tls();
+    certificates::show_authority(server.dir());
+    server.kill();
+    server.start_again();
+    let authority = server.path("ca.crt").display().to_string();
+    let url = server.url_of("postgres", "localhost", "postgres");
+    url_is_refused(
+        &format!("{url}?sslmode=verify-full&sslrootcert={authority}"),
+        "cannot reach postgres://localhost:*/postgres: no TLS: its certificate is that of an authority, which cannot be a server's own: *",
     );
 }

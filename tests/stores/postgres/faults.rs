@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::server::{SECRET, Server};
 use crate::proxy::Proxy;
-use crate::support::{Running, SOON, Sandbox, is_alive, ms, stays, throughout, until};
+use crate::support::{Call, Running, SOON, Sandbox, is_alive, ms, stays, throughout, until};
 
 /// The end of a change, as it is sent.
 const COMMIT: &str = "commit\0";
@@ -394,4 +394,79 @@ fn a_waiter_that_is_cut_off_from_a_stopped_server_keeps_waiting_and_says_so_once
         .run()
         .exits(0);
     waiter.wait().exits(0);
+}
+
+#[test]
+fn a_job_has_the_better_part_of_its_time_however_long_the_grant_took() {
+    let server = Server::start("");
+    let sandbox = server.sandbox();
+    fence(&sandbox);
+    let mut other = server.keep_row(8);
+    let start = |name: &str, patience: &[&str]| {
+        // Longer than what a late grant leaves.
+        let job = ["--", "sh", "-c", "sleep 2; echo done"];
+        let run = sandbox.tenure().args(["run", "-q", "--ttl", "6s", name]);
+        run.args(patience).args(job).start()
+    };
+    for run in [start("A", &[]), start("B", &["-w", "forever"])] {
+        let outcome = run.wait();
+        outcome.exits(0).prints("done\n").took(ms(7000)..ms(20_000));
+    }
+    other.wait().expect("our own child");
+}
+
+#[test]
+fn a_job_whose_late_lease_cannot_be_renewed_does_not_start() {
+    let server = Server::start("");
+    let sandbox = server.sandbox();
+    fence(&sandbox);
+    // Two grants take longer than a third of the time to live, and the two renewals after them longer than they may.
+    server.sql(&[
+        "create sequence grants",
+        "create sequence renewals",
+        "create function slow() returns trigger language plpgsql as $$ begin
+           if nextval(tg_argv[0]) <= 2 then perform pg_sleep(3); end if; return new;
+         end $$",
+        "create trigger slow_grant before insert on tenure.ticket
+           for each row execute function slow('grants')",
+        "create trigger slow_renewal before update on tenure.ticket
+           for each row execute function slow('renewals')",
+    ]);
+    let proof = sandbox.path("ran");
+    let touch = |run: Call<'_>| run.args(["A", "--", "touch"]).arg(&proof).run();
+    let outcome = touch(sandbox.tenure().args(["run", "--ttl", "6s"]));
+    outcome.is_store_error("cannot use postgres://*: somebody else keeps it locked *");
+    assert!(!proof.exists());
+    assert_eq!(server.sql(&["select count(*) from tenure.ticket"]), "0");
+    assert_eq!(server.sql(&["select last_value from renewals"]), "1");
+    // Who waits goes on.
+    let outcome = touch(
+        sandbox
+            .tenure()
+            .args(["run", "--ttl", "6s", "-w", "forever"]),
+    );
+    outcome.exits(0);
+    assert!(outcome.stderr.contains("; trying again"), "{outcome:?}");
+    assert!(proof.exists());
+}
+
+#[test]
+fn who_waits_outlasts_whoever_keeps_the_row() {
+    let server = Server::start("");
+    let sandbox = server.sandbox();
+    fence(&sandbox);
+    let mut other = server.keep_row(12);
+    let start = |patience: &[&str]| {
+        let run = sandbox.tenure().args(["run", "A"]).args(patience);
+        run.args(["--", "true"]).start()
+    };
+    let (once, waiter) = (start(&[]), start(&["-w", "forever"]));
+    once.wait()
+        .is_store_error("cannot use *: somebody else keeps it locked *");
+    let outcome = waiter.wait();
+    outcome.exits(0);
+    let said = "somebody else keeps it locked";
+    assert!(outcome.stderr.contains(said), "{outcome:?}");
+    assert!(outcome.stderr.contains("; trying again"), "{outcome:?}");
+    other.wait().expect("our own child");
 }

@@ -109,13 +109,29 @@ impl Server {
         Sandbox::at(&self.url())
     }
 
-    fn psql(&self, database: &str, statements: &[&str]) -> Result<String, String> {
+    fn psql_command(&self, database: &str, statements: &[&str]) -> Command {
         let mut psql = Command::new("psql");
         psql.args(["-q", "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1"]);
         psql.arg(self.url_of("postgres", "127.0.0.1", database));
         for statement in statements {
             psql.args(["-c", statement]);
         }
+        psql
+    }
+
+    /// Somebody else who has the row that all lock who change something, for so many seconds.
+    pub fn keep_row(&self, seconds: u32) -> Child {
+        let sleep = format!("select pg_sleep({seconds})");
+        let lock = "select from tenure.state for update";
+        let mut psql = self.psql_command("postgres", &["begin", lock, &sleep, "commit"]);
+        let child = psql.stdout(Stdio::null()).spawn();
+        let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+        until(SOON, "the row is locked", || self.sql(&[sleeps]) == "1");
+        child.expect("psql is installed")
+    }
+
+    fn psql(&self, database: &str, statements: &[&str]) -> Result<String, String> {
+        let mut psql = self.psql_command(database, statements);
         let output = psql.output().expect("psql is installed");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if output.status.success() {
