@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::take::{Taken, pending_end, take};
-use super::{explain, open, request};
+use super::{explain, open, request, tell_unlogged};
 use crate::child::{self, Change, Child, Job, SpawnError, Status};
 use crate::cli::{Common, Run};
 use crate::clock::Moment;
@@ -174,6 +174,7 @@ fn release(store: &mut dyn Store, request: &Request, lease: &Lease, ending: &End
             output::chain(&error)
         ));
     }
+    tell_unlogged(store);
 }
 
 /// Why CMD is being stopped.

@@ -75,20 +75,20 @@ pub fn end_of(record: &Record, ttl: Duration) -> Option<i64> {
     (!record.is_run).then(|| now().saturating_add(millis(ttl)))
 }
 
-/// Writes an entry: under the key of its request, if nobody has written an end there, or else under one of its own. Whether it
-/// was, is of no weight to whoever asks.
-pub fn write(client: &Client, prefix: &str, entry: &Entry, own: Option<&[u8]>, bound: Duration) {
-    let written = own.is_some_and(|key| replace_grant(client, key, entry, bound));
-    let is_written = written || {
-        let Ok(key) = key(prefix, entry.at) else {
-            return;
-        };
-        let put = put(&key, entry);
-        client.transact(&[], &[put], &[], bound).is_ok()
-    };
-    if is_written {
-        prune_now_and_then(client, prefix, bound);
+/// Writes an entry: under the key of its request, if nobody has written an end there, or else under one of its own.
+pub fn write(
+    client: &Client,
+    prefix: &str,
+    entry: &Entry,
+    own: Option<&[u8]>,
+    bound: Duration,
+) -> Result<()> {
+    if !own.is_some_and(|key| replace_grant(client, key, entry, bound)) {
+        let put = put(&key(prefix, entry.at)?, entry);
+        client.transact(&[], &[put], &[], bound)?;
     }
+    prune_now_and_then(client, prefix, bound);
+    Ok(())
 }
 
 fn replace_grant(client: &Client, key: &[u8], entry: &Entry, bound: Duration) -> bool {

@@ -66,6 +66,8 @@ pub struct EtcdStore {
     seen: Option<i64>,
     /// This user may not write the log, and so does not try.
     is_mute: bool,
+    /// Why something is missing there.
+    unlogged: Option<String>,
 }
 
 /// The own request, and then the lease that it became.
@@ -117,6 +119,7 @@ pub fn open(url: &str, _: Purpose) -> Result<EtcdStore> {
         watch: Watch::default(),
         seen: None,
         is_mute: false,
+        unlogged: None,
     })
 }
 
@@ -819,7 +822,7 @@ impl EtcdStore {
     /// Ends a lease with the keys that were created at a place, and writes that down, in one: those who wait need not wait for
     /// more. False when the keys were gone.
     fn end(
-        &self,
+        &mut self,
         keys: &[Vec<u8>],
         place: i64,
         lease: i64,
@@ -844,7 +847,11 @@ impl EtcdStore {
                 Ok(was_held)
             }
             // Who may not write the log may have locks all the same.
-            Err(fault) if !fault.is_away() => self.client.revoke(lease, bound),
+            Err(fault) if !fault.is_away() => {
+                let ended = self.client.revoke(lease, bound);
+                self.miss(&fault);
+                ended
+            }
             Err(fault) => Err(fault),
         }
     }
@@ -856,8 +863,19 @@ impl EtcdStore {
         Ok(self.move_keys(found, &record, rest, Some(entry))?.is_some())
     }
 
-    fn write_log(&self, entry: &Entry, own: Option<&[u8]>) {
-        log::write(&self.client, self.prefix(), entry, own, SHORT_PATIENCE);
+    fn write_log(&mut self, entry: &Entry, own: Option<&[u8]>) {
+        let written = log::write(&self.client, self.prefix(), entry, own, SHORT_PATIENCE);
+        if let Err(Ok(fault)) = written.map_err(anyhow::Error::downcast::<Fault>) {
+            self.miss(&fault);
+        }
+    }
+
+    /// An entry could not be written. Who may not write the log is not told so each time; that a server is away is told of by
+    /// what it was wanted for.
+    fn miss(&mut self, fault: &Fault) {
+        if !fault.is_denied() && !fault.is_away() {
+            self.unlogged = Some(fault.to_string());
+        }
     }
 }
 
@@ -1168,6 +1186,10 @@ impl Store for EtcdStore {
         self.write_log(&entry, None);
     }
 
+    fn unlogged(&mut self) -> Option<String> {
+        self.unlogged.take()
+    }
+
     fn history(&self, query: &Query) -> Result<History> {
         Ok(log::read(&self.client, self.prefix(), query, PATIENCE)?)
     }
@@ -1176,7 +1198,7 @@ impl Store for EtcdStore {
 impl EtcdStore {
     /// Ends a lease that is somebody else's, whatever program's. Whoever renews it notices.
     fn take_away(
-        &self,
+        &mut self,
         ticket: &Ticket,
         standing: Standing,
         entry: Option<&Entry>,

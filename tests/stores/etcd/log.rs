@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::server::{SECRET, Server};
-use crate::support::{SOON, Sandbox, Signal, is_alive, ms, until};
+use crate::support::{Outcome, SOON, Sandbox, Signal, is_alive, ms, until};
 
 /// All events, oldest first, each with its fence.
 fn log(sandbox: &Sandbox) -> Vec<(String, Value)> {
@@ -255,6 +255,30 @@ fn what_is_forgotten_is_what_ended_first_not_what_was_asked_for_first() {
     assert_eq!(told("A"), ["granted"]);
     let logged = server.ask(&["get", "--prefix", "\u{1}tenure/log/"]);
     assert!(logged.contains(&format!("-{}", &lives[..16])), "it lives");
+}
+
+#[test]
+fn what_a_full_server_does_not_write_down_is_told_and_ends_all_the_same() {
+    let server = Server::start_with(&["--quota-backend-bytes", "1000000"]);
+    let sandbox = server.sandbox();
+    let run = sandbox.holder("A");
+    let token = sandbox.acquire(["B"]);
+    let script = format!(
+        "head -c 1200000 /dev/zero | tr '\\0' x | etcdctl --endpoints=127.0.0.1:{} put much",
+        server.port
+    );
+    let put = sandbox.sh(&script).env("ETCDCTL_API", "3").run();
+    assert!(put.stderr.contains("database space exceeded"), "{put:?}");
+    let told = |outcome: &Outcome| {
+        outcome.exits(0);
+        let lines = outcome.stderr.lines().count();
+        let is_told = outcome.stderr.contains("cannot write the log: ");
+        assert!(is_told && lines == 1, "{outcome:?}");
+    };
+    told(&run.end());
+    let release = sandbox.tenure().args(["release", "--token", &token]);
+    told(&release.run());
+    assert!(server.keys("A/").is_empty() && server.keys("B/").is_empty());
 }
 
 #[test]
