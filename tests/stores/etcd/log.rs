@@ -1,11 +1,15 @@
 //! What the log and `status` tell of leases of which nobody has seen the end, and of what is in etcd besides.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::server::{SECRET, Server};
-use crate::support::{Outcome, SOON, Sandbox, Signal, is_alive, ms, until};
+use crate::support::{Outcome, SOON, Sandbox, Signal, is_alive, ms, throughout, until};
+
+static ROOT: LazyLock<String> = LazyLock::new(|| format!("root:{SECRET}"));
+static ANN: LazyLock<String> = LazyLock::new(|| format!("ann:{SECRET}"));
 
 /// All events, oldest first, each with its fence.
 fn log(sandbox: &Sandbox) -> Vec<(String, Value)> {
@@ -313,13 +317,11 @@ fn a_key_without_a_lease_is_called_that_and_can_be_deleted() {
     waiter.wait().exits(0);
 }
 
-#[test]
-fn a_job_goes_on_where_nobody_can_see_whether_its_lock_is_taken_away_and_that_is_told_once() {
+/// A server that ann may use for keys with a prefix, and root for all.
+fn guarded(prefix: &str) -> Server {
     let server = Server::start();
-    let sandbox = server.sandbox();
-    let root = format!("root:{SECRET}");
     let commands: [&[&str]; 6] = [
-        &["user", "add", &root],
+        &["user", "add", &ROOT],
         &["role", "add", "app"],
         &[
             "role",
@@ -327,31 +329,59 @@ fn a_job_goes_on_where_nobody_can_see_whether_its_lock_is_taken_away_and_that_is
             "app",
             "--prefix=true",
             "readwrite",
-            "",
+            prefix,
         ],
-        &["user", "add", &format!("ann:{SECRET}")],
+        &["user", "add", &ANN],
         &["user", "grant-role", "ann", "app"],
         &["auth", "enable"],
     ];
     for words in commands {
         server.ask(words);
     }
-    let ann = format!("ann:{SECRET}");
-    let tenure = || sandbox.tenure().env("ETCDCTL_USER", &ann);
+    server
+}
+
+#[test]
+fn who_may_not_write_the_log_has_locks_all_the_same() {
+    let server = guarded("A/");
+    let sandbox = server.sandbox();
+    let tenure = |user: &str| sandbox.tenure().env("ETCDCTL_USER", user);
+    let run = || tenure(&ANN).args(["run", "A", "--", "true"]).run();
+    run().exits(0).says_nothing();
+    let acquire = tenure(&ANN).args(["acquire", "A"]).run();
+    acquire.exits(0).says_nothing();
+    let waiter = tenure(&ANN)
+        .args(["run", "-q", "-w", "60s", "A", "--", "true"])
+        .start();
+    until(SOON, "it waits", || {
+        let status = tenure(&ANN).args(["status", "--json", "A"]).run();
+        status.json()[0]["waiting"] == 1
+    });
+    let token = acquire.stdout.trim_end();
+    let release = tenure(&ANN).args(["release", "--token", token]);
+    release.run().exits(0).says_nothing();
+    waiter.wait().exits(0).says_nothing();
+    let holder = tenure(&ANN).args(["run", "--ttl", "6s", "A"]).hold();
+    throughout(ms(3000), "it holds on in silence", || {
+        holder.stderr().is_empty()
+    });
+    let release = tenure(&ROOT).args(["release", "--force", "--now", "A"]);
+    release.run().exits(0);
+    holder.wait().exits(76);
+    run().exits(0).says_nothing();
+}
+
+#[test]
+fn a_job_goes_on_where_nobody_can_see_whether_its_lock_is_taken_away_and_that_is_told_once() {
+    let server = guarded("");
+    let sandbox = server.sandbox();
+    let tenure = || sandbox.tenure().env("ETCDCTL_USER", &*ANN);
     let mut run = tenure().args(["run", "--ttl", "6s", "A"]).hold();
-    let root = [
-        "--user",
-        &root,
-        "role",
-        "revoke-permission",
-        "app",
-        "",
-        "--prefix=true",
-    ];
-    server.ask(&root);
+    let revoke = ["role", "revoke-permission", "app", "", "--prefix=true"];
+    server.ask(&[&["--user", &ROOT][..], &revoke].concat());
     until(SOON, "it is told", || !run.stderr().is_empty());
     // Through a whole time to live and more.
-    crate::support::throughout(ms(9000), "it goes on", || {
+    throughout(ms(9000), "it goes on", || {
         !run.is_over() && is_alive(run.pid())
     });
     let told = run.stderr();
