@@ -93,7 +93,11 @@ fn held(happening: &Happening<'_>) -> Option<Duration> {
 
 /// Whether nobody saw the end: it was found later.
 fn was_found(entry: &Entry) -> bool {
-    entry.ended_at.is_none() && matches!(entry.event, Event::Crashed | Event::Released)
+    let may_be = matches!(
+        entry.event,
+        Event::Crashed | Event::Released | Event::Expired
+    );
+    entry.ended_at.is_none() && may_be
 }
 
 /// A moment as people write it, with milliseconds, in local time, of which the caller knows how far it is ahead of UTC.

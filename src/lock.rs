@@ -177,6 +177,7 @@ pub struct Held {
     pub fence: Option<i64>,
     pub slot: Option<u32>,
     pub holder: Holder,
+    /// Zero where no time ends it.
     pub ttl: Duration,
     /// When it was granted, or asked for while it waits: milliseconds of the wall clock since 1970, for people to
     /// read. Zero of a holder who is unknown.

@@ -133,6 +133,13 @@ fn only_some(all: &[LockName]) -> anyhow::Error {
     .into()
 }
 
+/// What was done is done, but nobody will read of it.
+fn tell_unlogged(store: &mut dyn Store) {
+    if let Some(why) = store.unlogged() {
+        output::say(&format!("cannot write the log: {why}"));
+    }
+}
+
 /// Tells what was done, under `--verbose`. A lock may be held meanwhile.
 fn explain(common: &Common, text: impl FnOnce() -> String) {
     if common.verbose {

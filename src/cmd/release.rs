@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::{explain, not_held, only_some, open, sorted, token_of};
+use super::{explain, not_held, only_some, open, sorted, tell_unlogged, token_of};
 use crate::cli::{Common, Release};
 use crate::exit::{Exit, Usage};
 use crate::holder;
@@ -45,6 +45,7 @@ fn give_back(args: &Release, common: &Common) -> Result<Exit> {
         store = open(common, Purpose::Change)?;
         store.release(&token, &names)?
     };
+    tell_unlogged(&mut *store);
     match shown {
         Shown::Done(held) => done(args, common, &[held], &store.location()),
         Shown::NotHeld => Ok(not_held(common, args.json, &names, &store.location())),
@@ -64,6 +65,7 @@ fn take_away(args: &Release, common: &Common) -> Result<Exit> {
     let mut store = open(common, Purpose::Change)?;
     let by = holder::show(&holder::of_caller(None));
     let taken = store.revoke(&names, args.if_fence, args.now, &by)?;
+    tell_unlogged(&mut *store);
     let location = store.location();
     let is_free = |name: &&LockName| !taken.iter().any(|held| held.names.contains(name));
     let free: Vec<LockName> = names.iter().filter(is_free).cloned().collect();

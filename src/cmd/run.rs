@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::take::{Taken, pending_end, take};
-use super::{explain, open, request};
+use super::{explain, open, request, tell_unlogged};
 use crate::child::{self, Change, Child, Job, SpawnError, Status};
 use crate::cli::{Common, Run};
 use crate::clock::Moment;
@@ -180,6 +180,7 @@ fn release(store: &mut dyn Store, request: &Request, lease: &Lease, ending: &End
             output::chain(&error)
         ));
     }
+    tell_unlogged(store);
 }
 
 /// Why CMD is being stopped.
@@ -213,6 +214,8 @@ struct Supervision<'a> {
     /// Until when the last good renewal keeps the lease, by time.
     good_until: Moment,
     warned: bool,
+    /// Since when nobody can see whether the lease is still this process's.
+    blind_since: Option<Instant>,
     stop: Option<Stop>,
 }
 
@@ -244,6 +247,7 @@ impl<'a> Supervision<'a> {
             retry: RETRY,
             good_until: lease.counted_from + lease.ttl,
             warned: false,
+            blind_since: None,
             stop: None,
         };
         supervision.plan_renewal();
@@ -384,7 +388,7 @@ impl<'a> Supervision<'a> {
         if now >= self.next_look {
             self.next_look = now + LOOK;
             match self.store.look(self.lease) {
-                Ok(Look::Held) => {}
+                Ok(Look::Held) => self.blind_since = None,
                 Ok(Look::Gone) => return self.lose_what_is_gone(),
                 Ok(Look::Revoked(by)) => {
                     let why = format!("taken away by {by}");
@@ -398,7 +402,10 @@ impl<'a> Supervision<'a> {
                     return self.lose(&why, Reason::Lost("moved", None));
                 }
                 // Often nothing but somebody who has the file for himself; what lasts is told by the renewal.
-                Err(error) => explain(self.common, || output::chain(&error)),
+                Err(error) if self.store.vouches() => {
+                    explain(self.common, || output::chain(&error));
+                }
+                Err(error) => self.tell_blind(&error),
             }
         }
         if now >= self.next_renewal {
@@ -452,6 +459,18 @@ impl<'a> Supervision<'a> {
             self.warn(&format!(
                 "{}; {names} is held all the same while this process lives",
                 output::chain(error),
+            ));
+        }
+    }
+
+    /// The lease is renewed, and so its job goes on.
+    fn tell_blind(&mut self, error: &anyhow::Error) {
+        if self.blind_since.is_none() {
+            self.blind_since = Some(Instant::now());
+            output::say(&format!(
+                "{}; it cannot be seen whether somebody takes {} away",
+                output::chain(error),
+                output::list(&self.lease.names)
             ));
         }
     }

@@ -249,6 +249,7 @@ pub fn lock_json(row: &Row<'_>) -> Value {
     let held = row.held;
     let known = held.filter(|held| !held.holder.is_unknown());
     let holder = known.map(|held| &held.holder);
+    let timed = held.filter(|held| !held.ttl.is_zero());
     json!({
         "name": row.name.as_str(),
         "state": held.map_or("free", state),
@@ -263,8 +264,8 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "fence": held.map(|held| held.fence),
         "guarded": held.map(|held| held.guarded),
         "inside_of": held.and_then(|held| held.inside_of),
-        "ttl_ms": held.map(|held| millis(held.ttl)),
-        "expires_in_ms": held.map(|held| millis(held.remaining)),
+        "ttl_ms": timed.map(|held| millis(held.ttl)),
+        "expires_in_ms": timed.map(|held| millis(held.remaining)),
         "granted_at": known.map(|held| humantime::format_rfc3339_millis(granted_at(held)).to_string()),
         "held_ms": known.map(|held| millis(held_for(held))),
         "user": holder.map(|holder| holder::user_name(holder.uid)),
@@ -360,7 +361,8 @@ fn is_inside(held: &Held, other: &Held) -> bool {
 
 /// When the lease can end by time: not while its `run` lives.
 fn expires_in(held: &Held) -> Option<Duration> {
-    (held.standing != Standing::Supervised).then_some(held.remaining)
+    let by_time = held.standing != Standing::Supervised && !held.ttl.is_zero();
+    by_time.then_some(held.remaining)
 }
 
 /// Whether time will end it soon, unless somebody extends it: most of its time to live has passed.

@@ -164,7 +164,12 @@ fn facts(row: &Row<'_>) -> String {
             let held_for = seconds(held_for(held));
             ("held for", format!("{held_for}, since {since}"))
         }));
-        facts.push(("expires in", expiry(held)));
+        let head = if held.ttl.is_zero() {
+            "expires"
+        } else {
+            "expires in"
+        };
+        facts.push((head, expiry(held)));
         facts.extend(held.fence.map(|fence| ("fence", fence.to_string())));
         let others = held.names.iter().filter(|name| *name != row.name);
         let others: Vec<String> = others.map(|name| printable(name.as_str())).collect();
@@ -188,6 +193,9 @@ fn facts(row: &Row<'_>) -> String {
 
 /// When time ends a lease.
 fn expiry(held: &Held) -> String {
+    if held.ttl.is_zero() {
+        return "never".into();
+    }
     let ttl = show(held.ttl);
     match (held.standing, expires_in(held)) {
         (Standing::Resting, Some(left)) => seconds_left(left),

@@ -49,8 +49,18 @@ pub struct Keeper {
 struct Known {
     until: Moment,
     look: Look,
-    /// Why the last try failed.
+    /// Why the last try to renew it failed.
     fault: Option<String>,
+    unseen: Option<Unseen>,
+}
+
+/// The last look failed.
+struct Unseen {
+    why: String,
+    /// The lease was renewed since the first that failed.
+    is_renewed: bool,
+    /// And another failed after that: it is not the server that is away.
+    is_alone: bool,
 }
 
 impl Keeper {
@@ -63,6 +73,7 @@ impl Keeper {
             until,
             look: Look::Held,
             fault: None,
+            unseen: None,
         }));
         let (orders, ordered) = channel();
         let shared = Arc::clone(&known);
@@ -87,10 +98,26 @@ impl Keeper {
         lock(&self.known).look.clone()
     }
 
+    /// [`Keeper::look`], for a holder who is to know when nobody can tell.
+    ///
+    /// # Errors
+    /// The last look failed, and the server is not away: the lease was renewed.
+    #[cfg_attr(
+        not(feature = "etcd"),
+        allow(dead_code, reason = "others look by what they renew by")
+    )]
+    pub fn seen(&self) -> Result<Look> {
+        let known = lock(&self.known);
+        match (&known.look, &known.unseen) {
+            (Look::Held, Some(unseen)) if unseen.is_alone => Err(anyhow!(unseen.why.clone())),
+            (look, _) => Ok(look.clone()),
+        }
+    }
+
     /// [`Keeper::kept_until`], none when the lease is gone.
     ///
     /// # Errors
-    /// The last try to renew it or to look after it failed.
+    /// The last try to renew it failed.
     pub fn renewed(&self) -> Result<Option<Moment>> {
         let known = lock(&self.known);
         match (&known.look, &known.fault) {
@@ -115,7 +142,7 @@ impl Keeper {
     /// Ends the thread, and waits for it: what it has sent cannot come after what is sent next.
     #[cfg_attr(
         not(feature = "postgres"),
-        expect(dead_code, reason = "others do not mind")
+        allow(dead_code, reason = "others do not mind")
     )]
     pub fn stop(mut self) {
         self.orders = None;
@@ -144,33 +171,56 @@ fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, ordered: &Rece
             Err(RecvTimeoutError::Disconnected) => return,
         }
         // First what keeps the lease.
-        let tended = if now >= next_renewal {
-            tend.renew().map(|until| match until {
-                Some(until) => {
-                    next_renewal = Instant::now() + wait::until_renewal(ttl);
-                    lock(known).until = until;
-                    None
+        if now >= next_renewal {
+            let renewed = tend.renew();
+            next_renewal = Instant::now() + wait::until_renewal(ttl);
+            match renewed {
+                Ok(Some(until)) => {
+                    let mut known = lock(known);
+                    (known.until, known.fault) = (until, None);
+                    if let Some(unseen) = &mut known.unseen {
+                        unseen.is_renewed = true;
+                    }
+                    continue;
                 }
-                None => Some(Look::Gone),
-            })
-        } else {
-            next_look = now + LOOK;
-            tend.look().map(Some)
-        };
-        let mut known = lock(known);
-        match tended {
-            Ok(look) => {
-                known.fault = None;
-                if let Some(look) = look {
-                    known.look = look;
+                // It may be known who took it away.
+                Ok(None) => {
+                    let seen = tend.look().ok();
+                    let seen = seen.filter(|look| matches!(look, Look::Revoked(_)));
+                    lock(known).look = seen.unwrap_or(Look::Gone);
+                    return;
+                }
+                Err(error) => {
+                    let again = Instant::now() + wait::jittered(RETRY);
+                    next_renewal = again;
+                    next_look = next_look.max(again);
+                    lock(known).fault = Some(format!("{error:#}"));
+                    continue;
                 }
             }
+        }
+        next_look = now + LOOK;
+        let looked = tend.look();
+        let mut known = lock(known);
+        match looked {
+            Ok(look) => {
+                known.look = look;
+                known.unseen = None;
+            }
             Err(error) => {
-                known.fault = Some(format!("{error:#}"));
-                // What is late already is tried again soon; a look that failed says that a renewal may fail, too.
                 let again = Instant::now() + wait::jittered(RETRY);
-                next_renewal = next_renewal.max(again).min(again + ttl / 3);
                 next_look = next_look.max(again);
+                // A renewal may fail, too: that is to be known soon.
+                if known.unseen.is_none() {
+                    next_renewal = next_renewal.min(again);
+                }
+                let before = known.unseen.as_ref();
+                let is_renewed = before.is_some_and(|unseen| unseen.is_renewed);
+                known.unseen = Some(Unseen {
+                    why: format!("{error:#}"),
+                    is_renewed,
+                    is_alone: is_renewed,
+                });
             }
         }
         if matches!(known.look, Look::Gone) {
@@ -187,6 +237,37 @@ fn lock(mutex: &Mutex<Known>) -> MutexGuard<'_, Known> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Renews, and never sees anything.
+    struct Blind;
+
+    impl Tend for Blind {
+        fn renew(&mut self) -> Result<Option<Moment>> {
+            Ok(Some(Moment::now() + Duration::from_hours(1)))
+        }
+
+        fn look(&mut self) -> Result<Look> {
+            Err(anyhow!("permission denied"))
+        }
+    }
+
+    #[test]
+    fn a_look_that_failed_is_told_as_such_and_not_as_a_renewal() {
+        let ttl = Duration::from_mins(1);
+        let keeper = Keeper::start(Blind, Moment::now() + ttl, ttl).expect("a thread");
+        assert_eq!(keeper.seen().expect("nothing has failed yet"), Look::Held);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let why = loop {
+            assert!(Instant::now() < deadline, "it is not told");
+            assert!(keeper.renewed().expect("no renewal fails").is_some());
+            if let Err(why) = keeper.seen() {
+                break why;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(why.to_string(), "permission denied");
+        keeper.stop();
+    }
 
     /// Fails once, then renews, and is taken away.
     struct Scripted {

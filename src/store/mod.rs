@@ -360,6 +360,11 @@ pub trait Store {
     /// nothing and is not told.
     fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]);
 
+    /// Why the log has not all of what was done here and should be in it; told once.
+    fn unlogged(&mut self) -> Option<String> {
+        None
+    }
+
     /// What happened.
     ///
     /// # Errors

@@ -40,8 +40,8 @@ pub enum Pick {
     All,
     /// The one that was created first.
     First,
-    /// The one that was created last.
-    Last,
+    /// The two that were created last.
+    LastTwo,
 }
 
 fn bytes(text: &Value) -> Vec<u8> {
@@ -103,14 +103,14 @@ pub fn range(prefix: &[u8], pick: Pick, before: Option<i64>) -> Value {
     if let Some(before) = before {
         range["max_create_revision"] = (before - 1).to_string().into();
     }
-    if let Some(order) = match pick {
+    if let Some((order, limit)) = match pick {
         Pick::All => None,
-        Pick::First => Some("ASCEND"),
-        Pick::Last => Some("DESCEND"),
+        Pick::First => Some(("ASCEND", "1")),
+        Pick::LastTwo => Some(("DESCEND", "2")),
     } {
         range["sort_target"] = "CREATE".into();
         range["sort_order"] = order.into();
-        range["limit"] = "1".into();
+        range["limit"] = limit.into();
     }
     json!({ "request_range": range })
 }
@@ -129,11 +129,6 @@ pub fn delete(key: &[u8]) -> Value {
     json!({ "request_delete_range": { "key": text(key) } })
 }
 
-/// Deletes the keys from one up to another, without that.
-pub fn delete_until(first: &[u8], end: &[u8]) -> Value {
-    json!({ "request_delete_range": { "key": text(first), "range_end": text(end) } })
-}
-
 /// A key was created at this revision; at 0, that there is none.
 pub fn is_created_at(key: &[u8], revision: i64) -> Value {
     json!({
@@ -143,8 +138,13 @@ pub fn is_created_at(key: &[u8], revision: i64) -> Value {
 
 /// A key was not changed since it was seen.
 pub fn is_unchanged(kv: &Kv) -> Value {
+    is_written_at(&kv.key, kv.modified)
+}
+
+/// A key was put last at this revision.
+pub fn is_written_at(key: &[u8], revision: i64) -> Value {
     json!({
-        "key": text(&kv.key), "target": "MOD", "result": "EQUAL", "mod_revision": kv.modified.to_string()
+        "key": text(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string()
     })
 }
 
@@ -153,6 +153,14 @@ pub fn is_unchanged_since(prefix: &[u8], revision: i64) -> Value {
     json!({
         "key": beginning(prefix), "range_end": text(&end_of(prefix)),
         "target": "MOD", "result": "LESS", "mod_revision": (revision + 1).to_string()
+    })
+}
+
+/// No key that begins with this was created before a revision.
+pub fn is_none_before(prefix: &[u8], revision: i64) -> Value {
+    json!({
+        "key": beginning(prefix), "range_end": text(&end_of(prefix)),
+        "target": "CREATE", "result": "GREATER", "create_revision": (revision - 1).to_string()
     })
 }
 
@@ -184,32 +192,10 @@ impl Client {
 
     /// All keys that begin with `prefix`, as of one revision, which is returned too.
     pub fn all(&self, prefix: &[u8], bound: Duration) -> Result<(Vec<Kv>, i64), Fault> {
-        self.pages(prefix, None, bound)
-    }
-
-    /// As [`Client::all`], of those which were created after a revision.
-    pub fn all_after(
-        &self,
-        prefix: &[u8],
-        after: i64,
-        bound: Duration,
-    ) -> Result<(Vec<Kv>, i64), Fault> {
-        self.pages(prefix, Some(after), bound)
-    }
-
-    fn pages(
-        &self,
-        prefix: &[u8],
-        after: Option<i64>,
-        bound: Duration,
-    ) -> Result<(Vec<Kv>, i64), Fault> {
         let mut found: Vec<Kv> = Vec::new();
         let mut body = json!({
             "key": beginning(prefix), "range_end": text(&end_of(prefix)), "limit": PAGE.to_string()
         });
-        if let Some(after) = after {
-            body["min_create_revision"] = (after + 1).to_string().into();
-        }
         let mut at = None;
         loop {
             let answer = self.call("kv/range", &body, bound)?;
@@ -236,21 +222,13 @@ impl Client {
         Ok((revision(&answer), number(&answer["count"])))
     }
 
-    /// The key that comes after the first `skipped` that begin with `prefix`.
-    pub fn key_after(
-        &self,
-        prefix: &[u8],
-        skipped: i64,
-        bound: Duration,
-    ) -> Result<Option<Vec<u8>>, Fault> {
+    /// Of the keys that begin with `prefix` as many as that, which were put before the others.
+    pub fn oldest(&self, prefix: &[u8], most: i64, bound: Duration) -> Result<Vec<Kv>, Fault> {
         let body = json!({
-            "key": beginning(prefix), "range_end": text(&end_of(prefix)),
-            "limit": (skipped + 1).to_string(), "keys_only": true
+            "key": beginning(prefix), "range_end": text(&end_of(prefix)), "limit": most.to_string(),
+            "sort_target": "MOD", "sort_order": "ASCEND"
         });
-        let answer = self.call("kv/range", &body, bound)?;
-        let keys = kvs(&answer);
-        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-        Ok(keys.into_iter().nth(skipped).map(|kv| kv.key))
+        Ok(kvs(&self.call("kv/range", &body, bound)?))
     }
 
     /// Grants a lease of at least this time to live, and returns which time it got. That there is one already is no failure:

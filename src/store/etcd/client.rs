@@ -58,6 +58,7 @@ mod code {
     pub const INVALID: i64 = 3;
     pub const DEADLINE: i64 = 4;
     pub const NOT_FOUND: i64 = 5;
+    pub const DENIED: i64 = 7;
     pub const EXHAUSTED: i64 = 8;
     pub const PRECONDITION: i64 = 9;
     pub const UNAVAILABLE: i64 = 14;
@@ -81,6 +82,11 @@ impl Fault {
     /// Whether a server that is back may have another answer.
     pub fn is_away(&self) -> bool {
         matches!(self, Fault::Away(_))
+    }
+
+    /// The user may not do that.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Fault::Refused { code, .. } if *code == code::DENIED)
     }
 
     /// There is no lease of that number.

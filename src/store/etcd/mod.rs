@@ -22,7 +22,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use self::api::{Kv, Living, Pick};
 use self::client::{Client, Fault};
-use self::keep::{Duty, Grant, Tended};
+use self::keep::{Duty, Tended};
 use self::target::Target;
 use self::ticket::{Lines, Record, Ticket, id_of, key_of, line_of, own_key};
 use self::watch::{Wanted, Watch};
@@ -51,7 +51,7 @@ const SLOW_TICK: Duration = Duration::from_secs(10);
 /// Looked at, and changed before it could be taken, so often: others have come in between each time, and so the line moves.
 const TRIES: u32 = 100;
 
-/// Of how many leases it is asked how long they have to go, one by one, when many are shown.
+/// Of how many leases it is asked how long they have to go, one by one, when many are shown; the others have it in their records.
 const ASKED_AFTER: usize = 64;
 
 /// A place behind everybody who has one.
@@ -64,6 +64,10 @@ pub struct EtcdStore {
     watch: Watch,
     /// The revision when it was last asked.
     seen: Option<i64>,
+    /// This user may not write the log, and so does not try.
+    is_mute: bool,
+    /// Why something is missing there.
+    unlogged: Option<String>,
 }
 
 /// The own request, and then the lease that it became.
@@ -76,13 +80,15 @@ struct Own {
     requested_at: i64,
     /// The revision at which its keys were created.
     place: Option<i64>,
+    /// That at which the first of them was written last, as far as is known.
+    written: i64,
+    /// Who forced its release before it knew that it was granted.
+    revoked_by: Option<String>,
     /// The keys may be there.
     is_sent: bool,
     keeper: Option<Keeper>,
     /// What the keeper has to do.
     duty: Duty,
-    /// Under which the log has the grant.
-    log_key: Vec<u8>,
     /// When an early end may be at last.
     at_least_until: Option<Moment>,
     slot: Option<u32>,
@@ -112,6 +118,8 @@ pub fn open(url: &str, _: Purpose) -> Result<EtcdStore> {
         own: None,
         watch: Watch::default(),
         seen: None,
+        is_mute: false,
+        unlogged: None,
     })
 }
 
@@ -136,7 +144,6 @@ impl EtcdStore {
         }
         let (id, token) = ticket::draw().context("cannot draw a token")?;
         let (begun, requested_at) = (Moment::now(), log::now());
-        let log_key = log::key(self.prefix(), requested_at)?;
         // A crash must not free it before its time.
         let ttl = self
             .client
@@ -148,10 +155,11 @@ impl EtcdStore {
             begun,
             requested_at,
             place: None,
+            written: 0,
+            revoked_by: None,
             is_sent: false,
             keeper: None,
             duty: Duty::default(),
-            log_key,
             at_least_until: None,
             slot: None,
             granted_at: None,
@@ -171,7 +179,13 @@ impl EtcdStore {
         record.granted_at = own.granted_at;
         record.slot = own.slot;
         record.fence = own.fence;
+        record.revoked_by.clone_from(&own.revoked_by);
         record
+    }
+
+    /// Where the log has what became of a request.
+    fn log_key(&self, record: &Record) -> Vec<u8> {
+        log::key_of(self.prefix(), record.requested_at, id_of(&record.token))
     }
 
     fn puts(&self, names: &[LockName], id: i64, record: &Record) -> Vec<serde_json::Value> {
@@ -198,29 +212,26 @@ impl EtcdStore {
                 return Ok(self.lost_place(request));
             }
             self.begin(request)?;
-            let Some(place) = self.own().place else {
-                match self.enter(request, keeping, waits) {
-                    Ok(Some(answer)) => return Ok(answer),
-                    Ok(None) => continue,
+            let taken = match self.own().place {
+                None => self.enter(request, keeping, waits),
+                Some(place) => self.look_along(request, keeping, place),
+            };
+            match taken {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(error) => match error.downcast_ref::<Fault>() {
                     // It was over while nobody answered; the next one is new.
-                    Err(error) if error.downcast_ref().is_some_and(Fault::is_no_lease) => {
+                    Some(fault) if fault.is_no_lease() => {
+                        if self.own().place.is_some() {
+                            return Ok(self.lost_place(request));
+                        }
                         self.own = None;
-                        continue;
                     }
-                    Err(error) => return Err(error),
-                }
-            };
-            let Some((lines, revision)) = self.look_along(request, place)? else {
-                return Ok(self.lost_place(request));
-            };
-            let in_the_way = lines.in_the_way(&request.names, request.mode, place);
-            if in_the_way.is_empty() {
-                match self.enter_from_line(request, keeping, place, &lines, revision)? {
-                    Some(lease) => return Ok(Answer::Granted(lease)),
-                    None => continue,
-                }
+                    // Who may not write the log may have locks all the same.
+                    Some(fault) if fault.is_denied() && !self.is_mute => self.is_mute = true,
+                    _ => return Err(error),
+                },
             }
-            return self.stand(request, place, &lines, &in_the_way, revision);
         }
         bail!(
             "cannot take a lock in {}: others come in between again and again",
@@ -274,8 +285,9 @@ impl EtcdStore {
                 .map(Some);
         }
         if waits {
-            let kv = outcome.ranges.first().and_then(|range| range.first());
-            self.own().place = kv.map(|kv| kv.created);
+            if let Some(kv) = outcome.ranges.first().and_then(|range| range.first()) {
+                self.own().stands_as(kv);
+            }
             return Ok(None);
         }
         let mut ranges = outcome.ranges;
@@ -284,7 +296,7 @@ impl EtcdStore {
             let seen = self.lines_of(&request.names, ranges);
             if let Some(own) = seen.by_id(id) {
                 // The answer to what was sent before was lost.
-                self.own().place = Some(own.place());
+                self.own().stands_as(&own.kv);
                 return Ok(None);
             }
             if let Some(slots) = seen.other_slots(&request.names, request.mode, END_OF_LINE) {
@@ -328,13 +340,13 @@ impl EtcdStore {
         record
     }
 
-    /// What is put for one who enters now: a bare lease's grant is written down at once, for nobody does it later.
+    /// What is put for one who enters now, with the entry of the log: whatever becomes of it, it is known.
     fn granting(&mut self, request: &Request, record: &Record) -> Vec<serde_json::Value> {
-        let id = self.own().id;
+        let (id, ttl) = (self.own().id, self.own().ttl);
         let mut puts = self.puts(&request.names, id, record);
-        if !record.is_run {
-            let log_key = &self.own().log_key;
-            puts.push(log::put(log_key, &log::of_grant(record), record.fence));
+        if !self.is_mute {
+            let until = log::end_of(record, ttl);
+            puts.push(log::put_grant(&self.log_key(record), record, until));
         }
         puts
     }
@@ -349,7 +361,7 @@ impl EtcdStore {
     ) -> Result<Answer> {
         let begun = self.own().begun;
         self.own().place = Some(revision);
-        let lease = self.lease(request, keeping, record, revision, begun, None)?;
+        let lease = self.lease(request, keeping, record, revision, begun)?;
         Ok(Answer::Granted(lease))
     }
 
@@ -361,7 +373,6 @@ impl EtcdStore {
         record: &Record,
         fence: i64,
         counted_from: Moment,
-        note: Option<Record>,
     ) -> Result<Lease> {
         let now = Moment::now();
         let own = self.own();
@@ -384,10 +395,7 @@ impl EtcdStore {
             own.keeper = None;
             return Ok(lease);
         }
-        own.duty.begin(Grant {
-            place: own.place.unwrap_or(fence),
-            note: note.map(|note| (note, own.log_key.clone())),
-        });
+        own.duty.begin(own.place.unwrap_or(fence));
         if let Some(keeper) = &own.keeper {
             keeper.renew();
         } else if let Err(error) = self.keep(&request.names, counted_from) {
@@ -401,7 +409,9 @@ impl EtcdStore {
     /// end another would keep the job waiting.
     fn keep(&mut self, names: &[LockName], counted_from: Moment) -> Result<()> {
         let (client, prefix) = (self.client.clone(), self.prefix().to_owned());
+        let is_mute = self.is_mute;
         let own = self.own();
+        let log_key = log::key_of(&prefix, own.requested_at, own.id);
         if own.keeper.is_none() {
             let tended = Tended {
                 client,
@@ -410,6 +420,7 @@ impl EtcdStore {
                 id: own.id,
                 ttl: own.ttl,
                 duty: own.duty.clone(),
+                log_key: (!is_mute).then_some(log_key),
             };
             own.keeper = Some(Keeper::start(tended, counted_from + own.ttl, own.ttl)?);
         }
@@ -426,98 +437,138 @@ impl EtcdStore {
         lines
     }
 
-    /// What is before the own request in the line, and the revision at which it is so; none when the request is not there any
-    /// more. Of a line in which everybody is in the way of this one only the first and the nearest are read.
-    fn look_along(&mut self, request: &Request, place: i64) -> Result<Option<(Lines, i64)>> {
+    /// That the own keys are what they were when they were seen last.
+    fn is_own(&mut self, names: &[LockName], place: i64) -> Vec<serde_json::Value> {
+        let (id, written) = (self.own().id, self.own().written);
+        let keys = self.keys(names, id);
+        let same = keys
+            .iter()
+            .skip(1)
+            .map(|key| api::is_created_at(key, place));
+        let first = api::is_written_at(&keys[0], written);
+        [first].into_iter().chain(same).collect()
+    }
+
+    /// Looks along the line from the own place in it. Who wants a lock for himself and has nobody before him enters by that
+    /// look; for others it has to be seen first who is there. None: look again.
+    fn look_along(
+        &mut self,
+        request: &Request,
+        keeping: Keeping,
+        place: i64,
+    ) -> Result<Option<Answer>> {
         let id = self.own().id;
-        let picks: &[Pick] = match request.mode {
-            Mode::Exclusive => &[Pick::First, Pick::Last],
-            Mode::Shared | Mode::Slots(_) => &[Pick::All],
+        let is_exclusive = request.mode == Mode::Exclusive;
+        let lines: Vec<_> = request
+            .names
+            .iter()
+            .map(|name| self.line_key(name))
+            .collect();
+        // Of a line in which everybody is in the way of this one only the first, the nearest and the own are read.
+        let picks: &[Pick] = if is_exclusive {
+            &[Pick::First, Pick::LastTwo]
+        } else {
+            &[Pick::All]
         };
         // Somebody who came later may have got his slot before us.
-        let before = (!matches!(request.mode, Mode::Slots(_))).then_some(place);
+        let before = (!matches!(request.mode, Mode::Slots(_))).then_some(place + 1);
         for picks in [picks, &[Pick::All]] {
-            let keys = self.keys(&request.names, id);
-            let same: Vec<_> = keys
-                .iter()
-                .map(|key| api::is_created_at(key, place))
-                .collect();
-            let picked = request.names.iter().flat_map(|name| {
-                let line = self.line_key(name);
-                picks
-                    .iter()
-                    .map(move |pick| api::range(&line, *pick, before))
+            let read = lines.iter().flat_map(|line| {
+                let picks = picks.iter();
+                picks.map(move |pick| api::range(line, *pick, before))
             });
-            let picked: Vec<_> = picked.collect();
-            let outcome = self.client.transact(&same, &picked, &[], PATIENCE)?;
-            if !outcome.succeeded {
-                return Ok(None);
+            let read: Vec<_> = read.collect();
+            let granted = self.granted_record(request, keeping, None);
+            let outcome = if is_exclusive {
+                let mut free = self.is_own(&request.names, place);
+                free.extend(lines.iter().map(|line| api::is_none_before(line, place)));
+                let puts = self.granting(request, &granted);
+                self.client.transact(&free, &puts, &read, PATIENCE)?
+            } else {
+                self.client.transact(&[], &read, &[], PATIENCE)?
+            };
+            if is_exclusive && outcome.succeeded {
+                return self.enter_from_line(request, keeping, &granted, outcome.revision);
             }
             let count: usize = outcome.ranges.iter().map(Vec::len).sum();
-            let mut lines = Lines::default();
+            let mut seen = Lines::default();
             let mut known = 0;
             for (name, ranges) in request.names.iter().zip(outcome.ranges.chunks(picks.len())) {
                 let kvs = ranges.iter().flatten().cloned();
                 let tickets = kvs.filter_map(|kv| Ticket::in_line(self.prefix(), name, kv));
                 let tickets: Vec<_> = tickets.collect();
                 known += tickets.len();
-                lines.add(name.clone(), tickets);
+                seen.add(name.clone(), tickets);
             }
             // Behind what belongs to another lock, with a longer name, there may be more.
-            if known == count || matches!(picks, [Pick::All]) {
-                return Ok(Some((lines, outcome.revision)));
+            if known < count && !matches!(picks, [Pick::All]) {
+                continue;
             }
+            let in_line = |name| {
+                let mut line = seen.line(name).iter();
+                line.find(|ticket| ticket.id == id && ticket.place() == place)
+            };
+            let own: Option<Vec<&Ticket>> = request.names.iter().map(in_line).collect();
+            let Some(ticket) = own.and_then(|own| own.first().copied()) else {
+                return Ok(Some(self.lost_place(request)));
+            };
+            if let (Some(fence), Some(record)) = (ticket.fence(), &ticket.record) {
+                // It was done, without an answer.
+                return self.enter_from_line(request, keeping, record, fence);
+            }
+            let record = ticket.record.as_ref();
+            self.own().revoked_by = record.and_then(|record| record.revoked_by.clone());
+            self.own().written = ticket.kv.modified;
+            let in_the_way = seen.in_the_way(&request.names, request.mode, place);
+            return if in_the_way.is_empty() {
+                self.enter_after_look(request, keeping, place, &seen, outcome.revision)
+            } else {
+                self.stand(request, place, &seen, &in_the_way, outcome.revision)
+                    .map(Some)
+            };
         }
         Ok(None)
     }
 
-    /// The way is free: confirms that the place is still ours, with the fence. None: look again.
-    fn enter_from_line(
+    /// The way was free: it stays so, for nobody gets in before a place. None: look again.
+    fn enter_after_look(
         &mut self,
         request: &Request,
         keeping: Keeping,
         place: i64,
         lines: &Lines,
         revision: i64,
-    ) -> Result<Option<Lease>> {
+    ) -> Result<Option<Answer>> {
         let id = self.own().id;
         let slot = request_slot(request.mode, lines.free_slot(&request.names, id));
-        let mut record = self.granted_record(request, keeping, slot);
-        let is_exclusive = request.mode == Mode::Exclusive;
-        // The read that found nobody before us was the confirmation; of those who share a lock each has to write, that no two
-        // have one fence.
-        let mut fence = revision;
-        if is_exclusive {
-            record.fence = Some(fence);
+        let record = self.granted_record(request, keeping, slot);
+        let mut same = self.is_own(&request.names, place);
+        if slot.is_some() {
+            let unchanged = |name| api::is_unchanged_since(&self.line_key(name), revision);
+            same.extend(request.names.iter().map(unchanged));
         }
-        let mut is_written = false;
-        if !is_exclusive || keeping != Keeping::Supervised {
-            let keys = self.keys(&request.names, id);
-            let mut same: Vec<_> = keys
-                .iter()
-                .map(|key| api::is_created_at(key, place))
-                .collect();
-            if slot.is_some() {
-                let unchanged = |name| api::is_unchanged_since(&self.line_key(name), revision);
-                same.extend(request.names.iter().map(unchanged));
-            }
-            let puts = self.granting(request, &record);
-            let outcome = self.client.transact(&same, &puts, &[], PATIENCE)?;
-            if !outcome.succeeded {
-                return Ok(None);
-            }
-            is_written = true;
-            if !is_exclusive {
-                fence = outcome.revision;
-            }
-        }
-        let Some(counted_from) = self.time_of_entry(keeping)? else {
+        let puts = self.granting(request, &record);
+        let outcome = self.client.transact(&same, &puts, &[], PATIENCE)?;
+        if !outcome.succeeded {
             return Ok(None);
+        }
+        self.enter_from_line(request, keeping, &record, outcome.revision)
+    }
+
+    /// It has entered, by what was written at the revision that is its fence. None: its lease is over.
+    fn enter_from_line(
+        &mut self,
+        request: &Request,
+        keeping: Keeping,
+        record: &Record,
+        fence: i64,
+    ) -> Result<Option<Answer>> {
+        let Some(counted_from) = self.time_of_entry(keeping)? else {
+            return Ok(Some(self.lost_place(request)));
         };
-        let note = (!is_written).then(|| record.clone());
         self.watch.forget();
-        let lease = self.lease(request, keeping, &record, fence, counted_from, note)?;
-        Ok(Some(lease))
+        let lease = self.lease(request, keeping, record, fence, counted_from)?;
+        Ok(Some(Answer::Granted(lease)))
     }
 
     /// From when on the lease of one who enters from the line has its time; none when it is over. It may have stood there for
@@ -633,7 +684,8 @@ impl EtcdStore {
     fn shown(&self, lines: &Lines, tickets: &[&Ticket]) -> Result<Vec<Held>, Fault> {
         let mut held = Vec::new();
         for (at, ticket) in tickets.iter().enumerate() {
-            let remaining = if at < ASKED_AFTER && ticket.kv.lease != 0 {
+            let is_asked = at < ASKED_AFTER || ticket.record.is_none();
+            let remaining = if is_asked && ticket.kv.lease != 0 {
                 match self.client.lease(ticket.kv.lease, PATIENCE)? {
                     Some(lease) => Some(lease.remaining),
                     None => continue,
@@ -675,7 +727,7 @@ impl EtcdStore {
         let read: Vec<_> = keys.iter().map(|key| api::one(key)).collect();
         let outcome = self.client.transact(&[], &read, &[], bound)?;
         let kvs = outcome.ranges.into_iter().flatten();
-        let tickets = kvs.filter_map(|kv| Ticket::anywhere(self.prefix(), kv));
+        let tickets = kvs.filter_map(|kv| Ticket::anywhere(self.prefix(), kv).ok());
         let mut tickets: Vec<Ticket> = tickets.filter(|ticket| ticket.id == id).collect();
         tickets.sort_by(|one, other| one.name.cmp(&other.name));
         let record = tickets.first().and_then(|ticket| ticket.record.clone());
@@ -721,7 +773,13 @@ impl EtcdStore {
     }
 
     /// Has another lease keep the keys, where nobody has changed them meanwhile. False: they are gone or changed.
-    fn move_keys(&self, found: &Found, record: &Record, ttl: Duration) -> Result<Option<Duration>> {
+    fn move_keys(
+        &self,
+        found: &Found,
+        record: &Record,
+        ttl: Duration,
+        ended: Option<&Entry>,
+    ) -> Result<Option<Duration>> {
         let (id, _) = ticket::draw().context("cannot draw a number")?;
         let ttl = self.client.grant(id, ttl, PATIENCE)?;
         let mut record = record.clone();
@@ -741,6 +799,11 @@ impl EtcdStore {
         let mut puts: Vec<_> = puts.collect();
         let first = found.tickets.first().map_or(0, |ticket| ticket.id);
         puts.push(api::put(&moved_key(self.prefix(), first), b"", id));
+        let log_key = self.log_key(&record);
+        puts.push(match ended {
+            Some(entry) => log::put(&log_key, entry),
+            None => log::put_grant(&log_key, &record, log::end_of(&record, ttl)),
+        });
         // Of one that was done, without an answer, and then tried again.
         let done = found.tickets.iter().map(|ticket| api::one(&ticket.kv.key));
         let outcome = self.client.transact(
@@ -759,35 +822,36 @@ impl EtcdStore {
     /// Ends a lease with the keys that were created at a place, and writes that down, in one: those who wait need not wait for
     /// more. False when the keys were gone.
     fn end(
-        &self,
+        &mut self,
         keys: &[Vec<u8>],
         place: i64,
         lease: i64,
-        entry: &Entry,
+        (log_key, entry): (&[u8], &Entry),
         bound: Duration,
     ) -> Result<bool, Fault> {
         let same = keys.iter().map(|key| api::is_created_at(key, place));
         let mut done: Vec<_> = keys.iter().map(|key| api::delete(key)).collect();
-        let mut told = Vec::new();
-        if let Ok(log_key) = log::key(self.prefix(), entry.at) {
-            done.push(log::put(&log_key, entry, entry.fence));
-            told.push(api::one(&log_key));
-        }
+        done.push(log::put(log_key, entry));
+        let told = [api::one(log_key)];
         match self
             .client
             .transact(&same.collect::<Vec<_>>(), &done, &told, bound)
         {
             Ok(outcome) => {
                 // Or it was done, without an answer, and then tried again.
-                let was_held =
-                    outcome.succeeded || outcome.ranges.iter().any(|found| !found.is_empty());
+                let mut told = outcome.ranges.iter().flatten();
+                let was_held = outcome.succeeded || told.any(|kv| log::is(kv, entry));
                 // Nothing hangs on it any more.
                 let _ = self.client.revoke(lease, SHORT_PATIENCE);
                 log::prune_now_and_then(&self.client, self.prefix(), SHORT_PATIENCE);
                 Ok(was_held)
             }
             // Who may not write the log may have locks all the same.
-            Err(fault) if !fault.is_away() => self.client.revoke(lease, bound),
+            Err(fault) if !fault.is_away() => {
+                let ended = self.client.revoke(lease, bound);
+                self.miss(&fault);
+                ended
+            }
             Err(fault) => Err(fault),
         }
     }
@@ -796,15 +860,29 @@ impl EtcdStore {
     fn rest(&self, found: &Found, rest: Duration, entry: &Entry) -> Result<bool> {
         let mut record = found.record.clone();
         record.is_released = true;
-        let was_held = self.move_keys(found, &record, rest)?.is_some();
-        if was_held {
-            self.write_log(entry);
-        }
-        Ok(was_held)
+        Ok(self.move_keys(found, &record, rest, Some(entry))?.is_some())
     }
 
-    fn write_log(&self, entry: &Entry) {
-        log::write(&self.client, self.prefix(), entry, SHORT_PATIENCE);
+    fn write_log(&mut self, entry: &Entry, own: Option<&[u8]>) {
+        let written = log::write(&self.client, self.prefix(), entry, own, SHORT_PATIENCE);
+        if let Err(Ok(fault)) = written.map_err(anyhow::Error::downcast::<Fault>) {
+            self.miss(&fault);
+        }
+    }
+
+    /// An entry could not be written. Who may not write the log is not told so each time; that a server is away is told of by
+    /// what it was wanted for.
+    fn miss(&mut self, fault: &Fault) {
+        if !fault.is_denied() && !fault.is_away() {
+            self.unlogged = Some(fault.to_string());
+        }
+    }
+}
+
+impl Own {
+    fn stands_as(&mut self, kv: &Kv) {
+        self.place = Some(kv.created);
+        self.written = kv.modified;
     }
 }
 
@@ -928,7 +1006,9 @@ impl Store for EtcdStore {
             if rest.is_zero() {
                 let keys = found.tickets.iter().map(|ticket| ticket.kv.key.clone());
                 let keys: Vec<_> = keys.collect();
-                Ok(store.end(&keys, ticket.place(), found.lease, &entry, PATIENCE)?)
+                let log_key = store.log_key(record);
+                let told = (&log_key[..], &entry);
+                Ok(store.end(&keys, ticket.place(), found.lease, told, PATIENCE)?)
             } else {
                 store.rest(found, rest, &entry)
             }
@@ -945,7 +1025,11 @@ impl Store for EtcdStore {
             let seconds = |ttl: Duration| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
             let other = ttl.filter(|ttl| seconds(*ttl) != found.granted.as_secs());
             let Some(ttl) = other else {
-                return Ok(store.client.keep_alive(found.lease, PATIENCE)?.is_some());
+                let kept = store.client.keep_alive(found.lease, PATIENCE)?;
+                if kept.is_some() {
+                    store.write_extension(found);
+                }
+                return Ok(kept.is_some());
             };
             if found.record.is_run {
                 return Err(Usage(format!(
@@ -955,7 +1039,7 @@ impl Store for EtcdStore {
                 .into());
             }
             let ttl = ttl.max(found.record.at_least);
-            Ok(store.move_keys(found, &found.record, ttl)?.is_some())
+            Ok(store.move_keys(found, &found.record, ttl, None)?.is_some())
         })
     }
 
@@ -1016,8 +1100,14 @@ impl Store for EtcdStore {
                 }
                 let has_run = ticket.is_run() && standing != Standing::Resting;
                 let ends = at_once || !has_run;
+                let now = log::now();
+                let mut entry = log::of_ticket(ticket, Event::Forced, now);
+                if let Some(entry) = &mut entry {
+                    entry.ended_at = ends.then_some(now);
+                    entry.by = Some(by.to_owned());
+                }
                 let is_done = if ends {
-                    self.take_away(ticket)?
+                    self.take_away(ticket, standing, entry.as_ref())?
                 } else {
                     self.tell_to_end(ticket, by)?
                 };
@@ -1026,11 +1116,8 @@ impl Store for EtcdStore {
                     continue;
                 }
                 taken.push(lines.shown(ticket, None));
-                let now = log::now();
-                if let Some(mut entry) = log::of_ticket(ticket, Event::Forced, now) {
-                    entry.ended_at = ends.then_some(now);
-                    entry.by = Some(by.to_owned());
-                    self.write_log(&entry);
+                if let Some(entry) = entry.filter(|_| !ends) {
+                    self.write_log(&entry, None);
                 }
             }
             if !has_changed {
@@ -1042,7 +1129,7 @@ impl Store for EtcdStore {
 
     fn look(&mut self, _: &Lease) -> Result<Look> {
         let keeper = self.own.as_ref().and_then(|own| own.keeper.as_ref());
-        Ok(keeper.map_or(Look::Gone, Keeper::look))
+        keeper.map_or(Ok(Look::Gone), Keeper::seen)
     }
 
     fn renew(&mut self, _: &Lease) -> Result<Option<Moment>> {
@@ -1067,12 +1154,14 @@ impl Store for EtcdStore {
         };
         let now = log::now();
         let entry = |was_held| record::of_own(request, lease, ending, now, was_held, None);
+        let log_key = log::key_of(self.prefix(), own.requested_at, own.id);
         let rest = own.at_least_until.map(Moment::remaining);
         let was_held = match rest.filter(|rest| !rest.is_zero()) {
             None => {
                 let keys = self.keys(&request.names, own.id);
                 let place = own.place.unwrap_or(lease.fence);
-                self.end(&keys, place, own.id, &entry(true), bound)?
+                let entry = entry(true);
+                self.end(&keys, place, own.id, (&log_key, &entry), bound)?
             }
             Some(rest) => match self.find(&own.token, bound)? {
                 Some(mut found) => {
@@ -1087,36 +1176,47 @@ impl Store for EtcdStore {
             },
         };
         if !was_held {
-            self.write_log(&entry(false));
+            self.write_log(&entry(false), Some(&log_key));
         }
         Ok(was_held)
     }
 
     fn refused(&mut self, request: &Request, asked_at: SystemTime, event: Event, by: &[Held]) {
-        self.write_log(&record::of_refusal(
-            request,
-            asked_at,
-            event,
-            by,
-            log::now(),
-        ));
+        let entry = record::of_refusal(request, asked_at, event, by, log::now());
+        self.write_log(&entry, None);
+    }
+
+    fn unlogged(&mut self) -> Option<String> {
+        self.unlogged.take()
     }
 
     fn history(&self, query: &Query) -> Result<History> {
-        let lines = self.all_lines()?;
-        Ok(log::read(
-            &self.client,
-            self.prefix(),
-            query,
-            &lines,
-            PATIENCE,
-        )?)
+        Ok(log::read(&self.client, self.prefix(), query, PATIENCE)?)
     }
 }
 
 impl EtcdStore {
     /// Ends a lease that is somebody else's, whatever program's. Whoever renews it notices.
-    fn take_away(&self, ticket: &Ticket) -> Result<bool, Fault> {
+    fn take_away(
+        &mut self,
+        ticket: &Ticket,
+        standing: Standing,
+        entry: Option<&Entry>,
+    ) -> Result<bool, Fault> {
+        if let (Some(record), Some(entry)) = (&ticket.record, entry) {
+            let keys = self.keys(&record.names, ticket.id);
+            let log_key = self.log_key(record);
+            if standing == Standing::Resting {
+                // Its own end is in the log already.
+                let was_held = self.client.revoke(ticket.kv.lease, PATIENCE)?;
+                if was_held {
+                    self.write_log(entry, None);
+                }
+                return Ok(was_held);
+            }
+            let told = (&log_key[..], entry);
+            return self.end(&keys, ticket.place(), ticket.kv.lease, told, PATIENCE);
+        }
         if ticket.kv.lease != 0 {
             self.client.revoke(ticket.kv.lease, PATIENCE)?;
             return Ok(true);
@@ -1125,6 +1225,20 @@ impl EtcdStore {
         let gone = vec![api::delete(&ticket.kv.key)];
         let outcome = self.client.transact(&same, &gone, &[], PATIENCE)?;
         Ok(outcome.succeeded)
+    }
+
+    /// Writes down until when a lease lives that was renewed. That it was not does no more than to have the log tell its end too
+    /// early.
+    fn write_extension(&self, found: &Found) {
+        let mut record = found.record.clone();
+        record.fence = found.fence();
+        if let (Some(until), Some(ticket)) =
+            (log::end_of(&record, found.granted), found.tickets.first())
+        {
+            let same = [api::is_unchanged(&ticket.kv)];
+            let put = [log::put_grant(&self.log_key(&record), &record, Some(until))];
+            let _ = self.client.transact(&same, &put, &[], SHORT_PATIENCE);
+        }
     }
 
     /// Writes into the values of a `run` that it is to end. False when somebody has changed them meanwhile.

@@ -219,14 +219,26 @@ impl Ticket {
         })
     }
 
-    /// In whatever line: none for what is no request for a lock, as far as can be told.
-    pub fn anywhere(prefix: &str, kv: Kv) -> Option<Self> {
+    /// In whatever line: not what is no request for a lock, as far as can be told.
+    pub fn anywhere(prefix: &str, kv: Kv) -> Result<Self, Kv> {
+        let Some(name) = Self::name_of(prefix, &kv) else {
+            return Err(kv);
+        };
+        let Some(ticket) = Self::in_line(prefix, &name, kv.clone()) else {
+            return Err(kv);
+        };
+        if ticket.id > 0 && (ticket.record.is_some() || ticket.id == kv.lease) {
+            Ok(ticket)
+        } else {
+            Err(kv)
+        }
+    }
+
+    /// The lock in whose line a key is, wherever that is.
+    fn name_of(prefix: &str, kv: &Kv) -> Option<LockName> {
         let rest = kv.key.strip_prefix(prefix.as_bytes())?;
         let slash = rest.iter().rposition(|byte| *byte == b'/')?;
-        let name: LockName = std::str::from_utf8(&rest[..slash]).ok()?.parse().ok()?;
-        let id = hexadecimal(&rest[slash + 1..])?;
-        let ticket = Self::in_line(prefix, &name, kv)?;
-        (ticket.record.is_some() || id == ticket.kv.lease).then_some(ticket)
+        std::str::from_utf8(&rest[..slash]).ok()?.parse().ok()
     }
 
     /// Its place in the line.
@@ -284,14 +296,22 @@ impl Lines {
         line.dedup_by_key(|ticket| ticket.place());
     }
 
-    /// Of all keys that there are, those that are requests.
+    /// Of all keys that there are, those that are requests; and what else is in the line of one, for it is in the way there.
     pub fn of_all(prefix: &str, kvs: impl IntoIterator<Item = Kv>) -> Self {
         let mut found: BTreeMap<LockName, Vec<Ticket>> = BTreeMap::new();
-        for ticket in kvs
-            .into_iter()
-            .filter_map(|kv| Ticket::anywhere(prefix, kv))
-        {
-            found.entry(ticket.name.clone()).or_default().push(ticket);
+        let mut others = Vec::new();
+        for kv in kvs {
+            match Ticket::anywhere(prefix, kv) {
+                Ok(ticket) => found.entry(ticket.name.clone()).or_default().push(ticket),
+                Err(kv) => others.push(kv),
+            }
+        }
+        for kv in others {
+            if let Some(name) = Ticket::name_of(prefix, &kv)
+                && let Some(line) = found.get_mut(&name)
+            {
+                line.extend(Ticket::in_line(prefix, &name, kv));
+            }
         }
         let mut lines = Self::default();
         for (name, tickets) in found {
@@ -430,11 +450,20 @@ impl Lines {
 
 /// Who holds a lock by another program, of which nothing else is known.
 fn stranger(ticket: &Ticket) -> Holder {
+    let command = match ticket.kv.lease {
+        // No time ends it, and nobody who would.
+        0 => format!(
+            "a key without a lease, {}, which `release --force {}` deletes",
+            String::from_utf8_lossy(&ticket.kv.key),
+            ticket.name
+        ),
+        lease => format!("another client of etcd, with lease {lease:x}"),
+    };
     Holder {
         uid: u32::MAX,
         host: String::new(),
         pid: 0,
-        command: format!("another client of etcd, with lease {:x}", ticket.kv.lease),
+        command,
         directory: String::new(),
         note: None,
         url: None,
@@ -515,8 +544,13 @@ mod tests {
             ("p/1f", 0x1f),
             ("q/a/1f", 0x1f),
         ] {
-            assert!(anywhere(key, lease).is_none(), "{key}");
+            assert!(anywhere(key, lease).is_err(), "{key}");
         }
+        let bare = || kv("p/a/1f", b"", 5, 0);
+        assert!(Lines::of_all("p/", [bare()]).tickets().is_empty());
+        let lines = Lines::of_all("p/", [kv("p/a/2f", b"", 6, 0x2f), bare()]);
+        let ids: Vec<i64> = lines.tickets().iter().map(|ticket| ticket.id).collect();
+        assert_eq!(ids, [0x1f, 0x2f], "what is in a line is in the way there");
     }
 
     #[test]

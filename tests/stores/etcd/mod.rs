@@ -5,4 +5,5 @@ mod cluster;
 mod crowd;
 mod faults;
 mod lock;
+mod log;
 mod server;

@@ -27,6 +27,24 @@ impl Server {
         server
     }
 
+    /// With more words for it.
+    pub fn start_with(words: &[&str]) -> Self {
+        let peer = format!("http://127.0.0.1:{}", free_port());
+        let all = format!("default={peer}");
+        let peers = [
+            ["--initial-cluster", &all],
+            ["--listen-peer-urls", &peer],
+            ["--initial-advertise-peer-urls", &peer],
+        ];
+        let mut server = Self::new(peers.as_flattened());
+        server
+            .words
+            .extend(words.iter().map(|word| (*word).to_owned()));
+        server.spawn();
+        server.await_start();
+        server
+    }
+
     /// As many as there are in the array.
     pub fn start_cluster<const MEMBERS: usize>() -> [Self; MEMBERS] {
         let peers: [u16; MEMBERS] = std::array::from_fn(|_| free_port());
