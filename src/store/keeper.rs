@@ -94,18 +94,9 @@ impl Keeper {
     }
 
     /// How the lease was found last.
-    pub fn look(&self) -> Look {
-        lock(&self.known).look.clone()
-    }
-
-    /// [`Keeper::look`], for a holder who is to know when nobody can tell.
     ///
     /// # Errors
     /// The last look failed, and the server is not away: the lease was renewed.
-    #[cfg_attr(
-        not(feature = "etcd"),
-        allow(dead_code, reason = "others look by what they renew by")
-    )]
     pub fn seen(&self) -> Result<Look> {
         let known = lock(&self.known);
         match (&known.look, &known.unseen) {
@@ -298,7 +289,7 @@ mod tests {
         let tend = Scripted { renewals: 0, sent };
         let keeper = Keeper::start(tend, Moment::now() + ttl, ttl).expect("a thread");
         assert_eq!(renewals.iter().collect::<Vec<_>>(), [1, 2, 3]);
-        assert_eq!(keeper.look(), Look::Gone);
+        assert_eq!(keeper.seen().expect("it is known"), Look::Gone);
         assert_eq!(keeper.renewed().expect("it is known"), None);
         assert!(keeper.kept_until().remaining() > Duration::from_mins(50));
         keeper.stop();

@@ -208,7 +208,7 @@ impl EtcdStore {
     fn take(&mut self, request: &Request, keeping: Keeping, waits: bool) -> Result<Answer> {
         for _ in 0..TRIES {
             let keeper = self.own.as_ref().and_then(|own| own.keeper.as_ref());
-            if keeper.is_some_and(|keeper| keeper.look() == Look::Gone) {
+            if keeper.is_some_and(|keeper| matches!(keeper.seen(), Ok(Look::Gone))) {
                 return Ok(self.lost_place(request));
             }
             self.begin(request)?;

@@ -672,7 +672,7 @@ impl Store for PostgresStore {
     }
 
     fn look(&mut self, _: &Lease) -> Result<Look> {
-        Ok(self.keeper.as_ref().map_or(Look::Gone, Keeper::look))
+        self.keeper.as_ref().map_or(Ok(Look::Gone), Keeper::seen)
     }
 
     fn renew(&mut self, _: &Lease) -> Result<Option<Moment>> {
