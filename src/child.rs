@@ -37,8 +37,6 @@ pub struct Job<'a> {
     pub inherited: &'a Inherited,
     /// There is no terminal to share: the job gets a process group of its own.
     pub own_group: bool,
-    /// When the job is killed, whatever has become of this process; none if it may go on as long as it likes.
-    pub deadline: Option<Moment>,
 }
 
 /// Why a job did not start.
@@ -174,9 +172,6 @@ impl Child {
             .then(DeadMansSwitch::new)
             .transpose()
             .map_err(SpawnError::CannotExecute)?;
-        // Before there is a job: without one that watches it there is to be none.
-        let watchdog = job.deadline.map(Watchdog::start).transpose();
-        let watchdog = watchdog.map_err(SpawnError::CannotExecute)?;
         // SAFETY: getpid cannot fail.
         let parent = unsafe { libc::getpid() };
 
@@ -190,19 +185,13 @@ impl Child {
         };
         let pid = birth.begin().map_err(SpawnError::CannotExecute)?;
         match birth.error.into_inner() {
-            0 => {
-                let target = if job.own_group { -pid } else { pid };
-                if let Some(watchdog) = &watchdog {
-                    watchdog.guard(target);
-                }
-                Ok(Self {
-                    pid,
-                    own_group: job.own_group,
-                    status: None,
-                    switch,
-                    watchdog,
-                })
-            }
+            0 => Ok(Self {
+                pid,
+                own_group: job.own_group,
+                status: None,
+                switch,
+                watchdog: None,
+            }),
             error => {
                 reap(pid);
                 let error = io::Error::from_raw_os_error(error);
@@ -247,11 +236,24 @@ impl Child {
         self.status
     }
 
-    /// Moves the deadline, where there is one.
-    pub fn set_deadline(&self, deadline: Moment) {
+    /// From now on the job is killed at this moment, whatever has become of this process by then. Must be called by the main
+    /// thread, as [`Child::spawn`].
+    ///
+    /// # Errors
+    /// It is not, since no process can be started that would do it.
+    pub fn set_deadline(&mut self, deadline: Moment) -> io::Result<()> {
         if let Some(watchdog) = &self.watchdog {
             watchdog.set(deadline);
+        } else {
+            let target = if self.own_group { -self.pid } else { self.pid };
+            self.watchdog = Some(Watchdog::start(target, deadline)?);
         }
+        Ok(())
+    }
+
+    /// From now on nothing is killed, and whoever drops what is returned waits for the end of who would have done it.
+    pub fn unwatched(&mut self) -> Option<Watchdog> {
+        self.watchdog.take().inspect(Watchdog::disarm)
     }
 
     /// Whether it was killed at its deadline.

@@ -9,7 +9,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use libc::{c_int, c_uint, pid_t};
 
@@ -19,8 +19,6 @@ use crate::clock::Moment;
 struct Shared {
     /// When it is over with the job, by the boot clock, in milliseconds.
     deadline: AtomicI64,
-    /// Whom to kill, as kill(2) takes it; 0 as long as there is nobody.
-    target: AtomicI32,
     has_fired: AtomicBool,
 }
 
@@ -30,11 +28,12 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Begins to watch. Must be called by the main thread: the watchdog ends with the thread that started it.
+    /// Begins to watch: a process, or a group by its negative number, is killed at the deadline. Must be called by the main thread:
+    /// the watchdog ends with the thread that started it.
     ///
     /// # Errors
     /// Those of mmap(2) and fork(2).
-    pub fn start(deadline: Moment) -> io::Result<Self> {
+    pub fn start(target: pid_t, deadline: Moment) -> io::Result<Self> {
         // SAFETY: new memory, as much as is needed, which both processes have until the one has ended and the other is done.
         let page = unsafe {
             libc::mmap(
@@ -54,12 +53,11 @@ impl Watchdog {
         let pid = unsafe {
             shared.write(Shared {
                 deadline: AtomicI64::new(deadline.as_millis()),
-                target: AtomicI32::new(0),
                 has_fired: AtomicBool::new(false),
             });
             let parent = libc::getpid();
             match libc::fork() {
-                0 => watch(&*shared, parent),
+                0 => watch(&*shared, parent, target),
                 pid => pid,
             }
         };
@@ -76,15 +74,15 @@ impl Watchdog {
         self.pid
     }
 
-    /// From now on this is killed at the deadline: a process, or a group by its negative number.
-    pub fn guard(&self, target: pid_t) {
-        self.shared().target.store(target, Ordering::SeqCst);
-    }
-
     /// Moves the deadline.
     pub fn set(&self, deadline: Moment) {
         let deadline = deadline.as_millis();
         self.shared().deadline.store(deadline, Ordering::SeqCst);
+    }
+
+    /// Nobody is to be killed any more.
+    pub fn disarm(&self) {
+        self.shared().deadline.store(i64::MAX, Ordering::SeqCst);
     }
 
     /// Whether the deadline has passed and the job was killed.
@@ -113,7 +111,7 @@ impl Drop for Watchdog {
 }
 
 /// The watchdog's whole life.
-fn watch(shared: &Shared, parent: pid_t) -> ! {
+fn watch(shared: &Shared, parent: pid_t, target: pid_t) -> ! {
     // SAFETY: plain integers and structures of its own. This process has one thread, and its own table of descriptors, of which it
     // needs none and must keep none open.
     unsafe {
@@ -147,11 +145,8 @@ fn watch(shared: &Shared, parent: pid_t) -> ! {
                 );
                 continue;
             }
-            let target = shared.target.load(Ordering::SeqCst);
-            if target != 0 {
-                shared.has_fired.store(true, Ordering::SeqCst);
-                libc::kill(target, libc::SIGKILL);
-            }
+            shared.has_fired.store(true, Ordering::SeqCst);
+            libc::kill(target, libc::SIGKILL);
             libc::_exit(0);
         }
     }

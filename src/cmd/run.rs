@@ -18,6 +18,7 @@ use crate::output;
 use crate::signals::{self, Inherited, Origin, Received, Signal, Signals};
 use crate::store::{Backlog, Durability, Keeping, Look, Purpose, Store};
 use crate::wait;
+use crate::watchdog::Watchdog;
 
 /// How often the lease is looked after: a loss is noticed within this and acted upon.
 const LOOK: Duration = Duration::from_secs(1);
@@ -74,12 +75,17 @@ pub fn run(args: &Run, common: &Common) -> Result<Exit> {
         Taken::Not(exit, _) => return Ok(exit),
     };
     let mut why_not = None;
+    // Its end is not what others wait for.
+    let mut _watchdog = None;
     let (exit, ending) = match pending_end(&signals) {
         Some(signal) => (Exit::Signal(signal), Ending::not_started(None)),
         None => match spawn(args, store, &lease, signals.inherited()) {
             Ok(child) => {
-                Supervision::begin(args, common, kill_after, child, store, &lease, &signals)
-                    .until_end()
+                let (exit, ending, watchdog) =
+                    Supervision::begin(args, common, kill_after, child, store, &lease, &signals)
+                        .until_end();
+                _watchdog = watchdog;
+                (exit, ending)
             }
             Err(error) => {
                 let (exit, why) = cannot_start(&args.command[0], error);
@@ -121,11 +127,6 @@ fn time_to_stop(args: &Run, store: &dyn Store) -> Result<Duration> {
     Ok(grace)
 }
 
-/// When CMD is killed, though this process should be stopped, that has not ended in time before its lease does.
-fn last_moment(end: Moment) -> Moment {
-    end - MARGIN / 2
-}
-
 fn spawn(
     args: &Run,
     store: &dyn Store,
@@ -152,7 +153,6 @@ fn spawn(
         inherit: store.tree(),
         inherited,
         own_group,
-        deadline: (!store.vouches()).then(|| last_moment(lease.counted_from + lease.ttl)),
     };
     Child::spawn(&job)
 }
@@ -251,13 +251,14 @@ impl<'a> Supervision<'a> {
             stop: None,
         };
         supervision.plan_renewal();
+        supervision.set_last_moment();
         supervision
     }
 
     /// Returns when CMD has ended, and where it had to be stopped, when its whole tree has.
-    fn until_end(mut self) -> (Exit, Ending) {
+    fn until_end(mut self) -> (Exit, Ending, Option<Watchdog>) {
         let exit = self.exit();
-        (exit, self.ending())
+        (exit, self.ending(), self.child.unwatched())
     }
 
     /// What the log is to tell.
@@ -423,7 +424,7 @@ impl<'a> Supervision<'a> {
         if let Some(until) = self.store.kept_until() {
             self.good_until = until;
         }
-        self.child.set_deadline(last_moment(self.good_until));
+        self.set_last_moment();
         if self.must_end_in().is_some_and(|left| left.is_zero()) {
             self.lose(
                 "its lease could not be renewed in time",
@@ -436,6 +437,19 @@ impl<'a> Supervision<'a> {
     fn must_end_in(&self) -> Option<Duration> {
         let left = self.good_until.remaining();
         (!self.store.vouches()).then(|| left.saturating_sub(self.kill_after + MARGIN))
+    }
+
+    /// When CMD is killed though this process should be stopped: a little before the lease is over.
+    fn set_last_moment(&mut self) {
+        if self.store.vouches() {
+            return;
+        }
+        if let Err(error) = self.child.set_deadline(self.good_until - MARGIN / 2) {
+            self.lose(
+                &format!("nobody can be started to watch over it ({error})"),
+                Reason::Lost("not-renewed", None),
+            );
+        }
     }
 
     fn plan_renewal(&mut self) {
