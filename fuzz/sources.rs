@@ -39,3 +39,5 @@ mod store;
 mod timeline;
 #[path = "../src/wait.rs"]
 mod wait;
+#[path = "../src/watchdog.rs"]
+mod watchdog;
