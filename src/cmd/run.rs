@@ -426,10 +426,13 @@ impl<'a> Supervision<'a> {
         }
         self.set_last_moment();
         if self.must_end_in().is_some_and(|left| left.is_zero()) {
-            self.lose(
-                "its lease could not be renewed in time",
-                Reason::Lost("not-renewed", None),
-            );
+            let why = "its lease could not be renewed in time";
+            // It may be that nobody has been told of that yet.
+            let why = match self.store.renew(self.lease) {
+                Err(error) if !self.warned => format!("{why} ({})", output::chain(&error)),
+                _ => why.to_owned(),
+            };
+            self.lose(&why, Reason::Lost("not-renewed", None));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the parser has to say of a command line: help and version on stdout, a mistake as one line on stderr.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
@@ -23,6 +23,10 @@ pub fn tell(mut error: clap::Error) -> Exit {
             }
         };
     }
+    if is_for_eval() {
+        // As `acquire` does where it was understood: what is not, is not to pass for a lock that was had.
+        let _ = print(&format!("(exit {})\n", Exit::Usage.code()));
+    }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = write!(io::stderr(), "{}", error.render());
         return Exit::Usage;
@@ -40,6 +44,19 @@ pub fn tell(mut error: clap::Error) -> Exit {
     });
     say(&mistake);
     Exit::Usage
+}
+
+/// Whether a shell's eval is going to read standard output: of `acquire`, or of what was to be that.
+fn is_for_eval() -> bool {
+    let words: Vec<OsString> = env::args_os()
+        .skip(1)
+        .take_while(|word| word != "--")
+        .collect();
+    let verb = words.iter().find(|word| !word.as_bytes().starts_with(b"-"));
+    let is_another = ["run", "extend", "release", "status", "log"]
+        .iter()
+        .any(|other| verb.is_some_and(|verb| verb == other));
+    !is_another && words.iter().any(|word| word == "--shell")
 }
 
 /// It names the mistake; what follows it repeats the usage.

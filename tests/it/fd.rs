@@ -386,6 +386,14 @@ fn shell_prints_what_fails_in_eval_when_there_is_no_lock() {
         ("-E 0 A", 0),
         ("--db /dev/null A", 69),
         ("--slots 2 A B", 64),
+        // What the parser does not understand, too.
+        ("", 64),
+        ("''", 64),
+        ("--tll 10m A", 64),
+        ("--ttl 10x A", 64),
+        ("--fd nine A", 64),
+        ("--slots 0 A", 64),
+        ("--json A", 64),
     ] {
         let acquire = format!("tenure acquire -q --shell {arguments}");
         let prints = format!("(exit {code})\n");
@@ -393,6 +401,28 @@ fn shell_prints_what_fails_in_eval_when_there_is_no_lock() {
         let script = format!("eval \"$({acquire})\"; echo $? ${{TENURE_TOKEN-none}}");
         let outcome = sandbox.sh(&script).run();
         outcome.exits(0).prints(&format!("{code} none\n"));
+    }
+    let misspelt = "eval \"$(tenure acqire --shell A 2>&-)\"; echo $?";
+    sandbox.sh(misspelt).run().exits(0).prints("64\n");
+    // Where nothing can be printed by tenure the recipe itself has to end the script.
+    for (script, code) in [
+        (
+            "eval \"$(/nowhere/tenure acquire --shell A 2>&- || echo exit $?)\"; touch ran",
+            127,
+        ),
+        (
+            "eval \"$(sh -c 'kill -9 $$' || echo exit $?)\"; touch ran",
+            137,
+        ),
+        (
+            "eval \"$(tenure acquire -q --shell A || echo exit $?)\"; touch ran",
+            75,
+        ),
+    ] {
+        for shell in ["bash", "sh"] {
+            let call = sandbox.program(shell).args(["-c", script]);
+            call.env("TENURE_DB", sandbox.db()).run().exits(code);
+        }
     }
     let script = "set -e; eval \"$(tenure acquire -q --shell A)\"; touch ran";
     for shell in ["bash", "sh"] {
@@ -426,7 +456,7 @@ fn shell_and_descriptor_go_together() {
 fn shell_and_json_at_once_are_64() {
     let sandbox = Sandbox::new();
     let acquire = sandbox.tenure().args(["acquire", "--shell", "--json", "A"]);
-    acquire.run().is_usage_error("*");
+    acquire.run().exits(64).prints("(exit 64)\n").says("*");
 }
 
 #[test]
