@@ -16,6 +16,9 @@ const WAITERS: usize = 1000;
 /// How long they are watched. tenure's waiters look around every ten seconds, so each of them does so in this time.
 const WATCHED: Duration = Duration::from_secs(10);
 
+/// When each of them has told whom it waits for, as it does once at the beginning.
+const SETTLING: Duration = Duration::from_secs(4);
+
 /// What they may use in all meanwhile.
 const ALLOWED: Duration = Duration::from_millis(200);
 
@@ -31,6 +34,7 @@ pub fn measure(directory: &TempDir) -> Result<Vec<Row>> {
     };
     let lines = [form(&flock, "flock")?, form(&tenure, "tenure")?];
 
+    thread::sleep(SETTLING);
     let mut before = Vec::new();
     for line in &lines {
         before.push(processor_times(line)?);
