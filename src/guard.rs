@@ -5,7 +5,8 @@
 //! the instant that the last copy of their own descriptor is, whatever ended its owner.
 //!
 //! In the file stands the last number that was drawn in the database, and which files those were, for it outlives them:
-//! from what is not so any more a newcomer knows that another database was put in its place, or an old copy of it.
+//! from what is not so any more a newcomer knows that another database was put in its place, or an old copy of it. Other bytes are locked by
+//! whoever makes the database, and by whoever gives out a number.
 
 #![allow(unsafe_code)]
 
@@ -126,6 +127,11 @@ impl Guard {
             inode: metadata.ino(),
             file,
         })
+    }
+
+    #[cfg(feature = "postgres")]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Identifies this guard file in the rows of those who hold bytes of it.

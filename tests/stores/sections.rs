@@ -1,4 +1,4 @@
-//! Jobs that must be alone, and say so when they are not.
+//! Jobs that must be alone, and say so when they are not; and which number one is given.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,6 +16,24 @@ const ON_ANOTHER_HOST: [&str; 8] = [
     "echo other >/proc/sys/kernel/hostname && mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"",
     "sh",
 ];
+
+/// The fence of one that waits for the lock A, if need be.
+#[track_caller]
+pub fn fence(sandbox: &Sandbox) -> i64 {
+    let words = [
+        "run",
+        "-q",
+        "-w",
+        "60s",
+        "A",
+        "--",
+        "printenv",
+        "TENURE_FENCE",
+    ];
+    let outcome = sandbox.tenure().args(words).run();
+    outcome.exits(0);
+    outcome.stdout.trim_end().parse().expect("a number")
+}
 
 /// What all of them have written.
 pub struct Sections(PathBuf);

@@ -104,15 +104,7 @@ impl Witness {
     }
 
     pub fn life(&self, proof: &Proof) -> Life {
-        let asked = self.guard(proof).and_then(|guard| {
-            Ok(if guard.is_locked(proof.supervisor)? {
-                Life::Lives
-            } else if guard.is_locked(proof.tree)? {
-                Life::Orphaned
-            } else {
-                Life::Dead
-            })
-        });
+        let asked = self.guard(proof).and_then(|guard| life_by(&guard, proof));
         asked.unwrap_or(Life::Unknown)
     }
 
@@ -131,19 +123,16 @@ impl Witness {
     /// Calls `ring`, once, when the kernel says that a ticket's process is dead, or the last of its job if that is all that
     /// lives. What is watched already is not watched twice; of what is unknown nothing is heard.
     pub fn watch(&self, proof: &Proof, ring: impl FnOnce() + Send + 'static) {
-        let byte = match self.life(proof) {
-            Life::Lives => proof.supervisor,
-            Life::Orphaned => proof.tree,
-            Life::Dead => return ring(),
-            Life::Unknown => return,
-        };
-        let Some((path, inode)) = self.guard(proof).ok().and_then(|guard| {
-            let place = self.place.as_ref()?;
-            let stem = place.directory.join(place.name_in(proof)?);
-            Some((Guard::path_for(&stem), guard.inode()))
-        }) else {
+        let Ok(guard) = self.guard(proof) else {
             return;
         };
+        let byte = match life_by(&guard, proof) {
+            Ok(Life::Lives) => proof.supervisor,
+            Ok(Life::Orphaned) => proof.tree,
+            Ok(Life::Dead) => return ring(),
+            Ok(Life::Unknown) | Err(_) => return,
+        };
+        let (path, inode) = (guard.path().to_owned(), guard.inode());
         let wanted = (proof.file.clone(), byte);
         if !lock(&self.watched).insert(wanted.clone()) {
             return;
@@ -202,6 +191,16 @@ impl Place {
             }
         }
     }
+}
+
+fn life_by(guard: &Guard, proof: &Proof) -> io::Result<Life> {
+    Ok(if guard.is_locked(proof.supervisor)? {
+        Life::Lives
+    } else if guard.is_locked(proof.tree)? {
+        Life::Orphaned
+    } else {
+        Life::Dead
+    })
 }
 
 fn make(stem: &Path) -> io::Result<Guard> {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::server::Server;
 use crate::proxy::Proxy;
+use crate::sections::fence;
 use crate::support::{Running, SOON, Sandbox, Signal, is_alive, ms, stays, throughout, until};
 
 const RENEWAL: &str = "POST /v3/lease/keepalive";
@@ -24,22 +25,6 @@ fn job<'a>(sandbox: &'a Sandbox, ttl: &str, rest: &str) -> (Running<'a>, i32) {
     let stdout = run.stdout();
     let pid = stdout.lines().next().and_then(|line| line.parse().ok());
     (run, pid.expect("a pid"))
-}
-
-fn fence(sandbox: &Sandbox) -> i64 {
-    let words = [
-        "run",
-        "-q",
-        "-w",
-        "60s",
-        "A",
-        "--",
-        "printenv",
-        "TENURE_FENCE",
-    ];
-    let outcome = sandbox.tenure().args(words).run();
-    outcome.exits(0);
-    outcome.stdout.trim_end().parse().expect("a number")
 }
 
 #[test]

@@ -6,6 +6,7 @@ use rustix::process::Signal;
 
 use super::server::{SECRET, Server};
 use crate::proxy::Proxy;
+use crate::sections::fence;
 use crate::support::{Call, Running, SOON, Sandbox, is_alive, ms, stays, throughout, until};
 
 /// The end of a change, as it is sent.
@@ -41,22 +42,6 @@ fn job<'a>(sandbox: &'a Sandbox, ttl: &str) -> (Running<'a>, i32) {
 fn sandbox_behind(proxy: &Proxy, server: &Server) -> Sandbox {
     let (near, far) = (format!(":{}/", proxy.port), format!(":{}/", server.port));
     Sandbox::at(&server.url().replace(&far, &near))
-}
-
-fn fence(sandbox: &Sandbox) -> i64 {
-    let words = [
-        "run",
-        "-q",
-        "-w",
-        "60s",
-        "A",
-        "--",
-        "printenv",
-        "TENURE_FENCE",
-    ];
-    let outcome = sandbox.tenure().args(words).run();
-    outcome.exits(0);
-    outcome.stdout.trim_end().parse().expect("a number")
 }
 
 #[test]
