@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -17,6 +18,9 @@ use crate::processes::{Running, output, until, version};
 const CONTENDERS: usize = 20;
 
 const ROUNDS: usize = 5;
+
+/// A job that ends before anything else that its start has caused, and one as long as short ones are.
+const JOBS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(20)];
 
 /// # Errors
 /// A command failed.
@@ -43,10 +47,13 @@ pub fn measure(directory: &TempDir) -> Result<Vec<Row>> {
         .map(|percent| times.row(&what, "etcdctl lock", percent, Target::None))
         .into();
     if cfg!(feature = "etcd") {
-        let what = format!("{what}, both in etcd");
-        let times = compare(directory, [&etcd, &InEtcd(&etcd)], CONTENDERS, ROUNDS)?;
-        rows.push(times.row(&what, "etcdctl lock", 50, Target::Ratio(1.0)));
-        rows.push(times.row(&what, "etcdctl lock", 99, Target::None));
+        for takes in JOBS {
+            let what = format!("{what}, both in etcd, jobs of {} ms", takes.as_millis());
+            let (other, tenure) = (Lasting(&etcd, takes), Lasting(&InEtcd(&etcd), takes));
+            let times = compare(directory, [&other, &tenure], CONTENDERS, ROUNDS)?;
+            rows.push(times.row(&what, "etcdctl lock", 50, Target::Ratio(1.0)));
+            rows.push(times.row(&what, "etcdctl lock", 99, Target::None));
+        }
     }
     Ok(rows)
 }
@@ -62,6 +69,21 @@ impl Lock for InEtcd<'_> {
         }
         .tenure();
         command.args(["run", NAME, "--wait", "forever", "--"]);
+        command
+    }
+
+    fn is_awaited_by(&self, waiters: usize) -> Result<bool> {
+        self.0.is_awaited_by(waiters)
+    }
+}
+
+/// A lock whose sections last for some time.
+struct Lasting<'a>(&'a dyn Lock, Duration);
+
+impl Lock for Lasting<'_> {
+    fn command(&self) -> Command {
+        let mut command = self.0.command();
+        command.env("SECTION_TAKES", self.1.as_micros().to_string());
         command
     }
 

@@ -40,9 +40,22 @@ pub trait Tend: Send + 'static {
 /// A thread that tends a lease until this is dropped.
 pub struct Keeper {
     known: Arc<Mutex<Known>>,
-    /// What is sent asks for a renewal before its time; that it is closed is the sign to end.
-    orders: Option<Sender<()>>,
+    /// That it is closed is the sign to end.
+    orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What is to be done before its time.
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    not(feature = "etcd"),
+    expect(dead_code, reason = "others renew as they grant")
+)]
+enum Order {
+    /// Soon.
+    Renew,
+    /// Now.
+    Look,
 }
 
 /// What the thread has found out.
@@ -119,14 +132,22 @@ impl Keeper {
     }
 
     /// Has the lease renewed soon, by the thread.
-    #[cfg_attr(
-        not(feature = "etcd"),
-        expect(dead_code, reason = "others renew as they grant")
-    )]
+    #[cfg(feature = "etcd")]
     pub fn renew(&self) {
+        self.order(Order::Renew);
+    }
+
+    /// Has the thread look at once.
+    #[cfg(feature = "etcd")]
+    pub fn look(&self) {
+        self.order(Order::Look);
+    }
+
+    #[cfg(feature = "etcd")]
+    fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
             // A thread that has ended has found the lease gone, and said so.
-            let _ = orders.send(());
+            let _ = orders.send(order);
         }
     }
 
@@ -143,7 +164,7 @@ impl Keeper {
     }
 }
 
-fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, ordered: &Receiver<()>) {
+fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, ordered: &Receiver<Order>) {
     let first = Instant::now();
     let (mut next_renewal, mut next_look) = (first + wait::until_renewal(ttl), first + LOOK);
     loop {
@@ -153,9 +174,13 @@ fn keep(mut tend: impl Tend, ttl: Duration, known: &Mutex<Known>, ordered: &Rece
         let order = ordered.recv_timeout(pause);
         let now = Instant::now();
         match order {
-            Ok(()) => {
+            Ok(Order::Renew) => {
                 next_renewal = next_renewal.min(now + SOON);
                 next_look = next_look.max(now + SOON);
+                continue;
+            }
+            Ok(Order::Look) => {
+                next_look = now;
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -38,8 +38,8 @@ pub struct Outcome {
 #[derive(Clone, Copy)]
 pub enum Pick {
     All,
-    /// The one that was created first.
-    First,
+    /// As many as that, of those which were created first.
+    First(u32),
     /// The two that were created last.
     LastTwo,
 }
@@ -103,16 +103,25 @@ pub fn range(prefix: &[u8], pick: Pick, before: Option<i64>) -> Value {
     if let Some(before) = before {
         range["max_create_revision"] = (before - 1).to_string().into();
     }
-    if let Some((order, limit)) = match pick {
-        Pick::All => None,
-        Pick::First => Some(("ASCEND", "1")),
-        Pick::LastTwo => Some(("DESCEND", "2")),
-    } {
-        range["sort_target"] = "CREATE".into();
-        range["sort_order"] = order.into();
-        range["limit"] = limit.into();
+    match pick {
+        Pick::All => {}
+        Pick::First(count) => sort(&mut range, "ASCEND", count),
+        Pick::LastTwo => sort(&mut range, "DESCEND", 2),
     }
     json!({ "request_range": range })
+}
+
+/// Of the keys that begin with `prefix` the first `count` that were created after a revision.
+pub fn range_after(prefix: &[u8], count: u32, revision: i64) -> Value {
+    let mut range = range(prefix, Pick::First(count), None);
+    range["request_range"]["min_create_revision"] = (revision + 1).to_string().into();
+    range
+}
+
+fn sort(range: &mut Value, order: &str, limit: u32) {
+    range["sort_target"] = "CREATE".into();
+    range["sort_order"] = order.into();
+    range["limit"] = limit.to_string().into();
 }
 
 /// One key.
@@ -293,26 +302,38 @@ fn seconds_of(text: &Value) -> Duration {
     Duration::from_secs(u64::try_from(number(text)).unwrap_or(0))
 }
 
-/// What is asked of a watch: to be told of keys of this range that are deleted after a revision.
-pub fn watch(prefix: &[u8], is_range: bool, after: i64) -> Value {
-    let mut create = json!({
-        "key": text(prefix), "start_revision": (after + 1).to_string(), "filters": ["NOPUT"]
-    });
-    if is_range {
-        create["range_end"] = text(&end_of(prefix));
-    }
-    json!({ "create_request": create })
+/// What is asked of a watch: to be told of all that becomes of a key after a revision.
+pub fn watch(key: &[u8], after: i64) -> Value {
+    json!({ "create_request": { "key": text(key), "start_revision": (after + 1).to_string() } })
 }
 
-/// The keys of which an answer of a watch tells that they are deleted; none when the watch is over.
-pub fn deleted(answer: &Value) -> Option<Vec<Vec<u8>>> {
+/// The same of all keys that begin with `prefix`, and only of those that are deleted.
+pub fn watch_for_ends(prefix: &[u8], after: i64) -> Value {
+    let mut watch = watch(prefix, after);
+    watch["create_request"]["range_end"] = text(&end_of(prefix));
+    watch["create_request"]["filters"] = json!(["NOPUT"]);
+    watch
+}
+
+/// What a watch tells.
+#[derive(Debug)]
+pub enum Change {
+    Put(Kv),
+    Deleted(Vec<u8>),
+}
+
+/// What an answer of a watch tells; none when the watch is over.
+pub fn changes(answer: &Value) -> Option<Vec<Change>> {
     let result = &answer["result"];
     if result["canceled"] == Value::Bool(true) || result.is_null() {
         return None;
     }
     let events = result["events"].as_array().into_iter().flatten();
-    let deletions = events.filter(|event| event["type"] == "DELETE");
-    Some(deletions.map(|event| bytes(&event["kv"]["key"])).collect())
+    let change = |event: &Value| match kv(&event["kv"]) {
+        gone if event["type"] == "DELETE" => Change::Deleted(gone.key),
+        put => Change::Put(put),
+    };
+    Some(events.map(change).collect())
 }
 
 #[cfg(test)]
@@ -340,12 +361,20 @@ mod tests {
 
     #[test]
     fn a_watch_that_was_cancelled_is_over() {
-        let created = json!({ "result": { "created": true } });
-        assert_eq!(deleted(&created), Some(Vec::new()));
+        let of = |answer: Value| changes(&answer);
+        assert!(of(json!({ "result": { "created": true } })).is_some_and(|told| told.is_empty()));
         let compacted = json!({ "result": { "canceled": true, "compact_revision": "9" } });
-        assert_eq!(deleted(&compacted), None);
-        assert_eq!(deleted(&json!({ "error": { "message": "x" } })), None);
-        let event = json!({ "result": { "events": [{ "type": "DELETE", "kv": { "key": "YQ==" } }, { "kv": { "key": "Yg==" } }] } });
-        assert_eq!(deleted(&event), Some(vec![b"a".to_vec()]));
+        assert!(of(compacted).is_none());
+        assert!(of(json!({ "error": { "message": "x" } })).is_none());
+        let events = [
+            json!({ "type": "DELETE", "kv": { "key": "YQ==", "mod_revision": "7" } }),
+            json!({ "kv": { "key": "Yg==", "create_revision": "5", "mod_revision": "7" } }),
+        ];
+        let told = of(json!({ "result": { "events": events } })).expect("it goes on");
+        let [Change::Deleted(gone), Change::Put(put)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((&gone[..], &put.key[..]), (&b"a"[..], &b"b"[..]));
+        assert_eq!((put.created, put.modified), (5, 7));
     }
 }

@@ -20,7 +20,7 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 use ureq::{Agent, Body};
 
 use super::target::{Target, Tls};
-use super::wire::{self, Addresses, Heed};
+use super::wire::{self, Addresses, Heed, Patience};
 use crate::store::tls::{self, Terms};
 use crate::wait;
 
@@ -116,11 +116,9 @@ impl std::error::Error for Fault {}
 #[derive(Clone)]
 pub struct Client {
     target: Arc<Target>,
-    /// For requests with one answer.
+    /// For requests with one answer. A stream that took a connection of these would leave the next request to make a new one, and
+    /// what a stream tells is that others wait for that request.
     agent: Agent,
-    /// For streams: one that took a connection of the other's would leave the next request to make a new one, and what a
-    /// stream tells is that others wait for that request.
-    streams: Agent,
     addresses: Addresses,
     /// Of requests with one answer.
     pub heed: Heed,
@@ -152,8 +150,7 @@ impl Client {
         let heed = Heed::default();
         Ok(Self {
             target,
-            agent: wire::agent(config.clone(), addresses.clone(), heed.clone()),
-            streams: wire::agent(config, addresses.clone(), Heed::default()),
+            agent: wire::agent(config, addresses.clone(), heed.clone(), Patience::default()),
             addresses,
             heed,
             current: Arc::default(),
@@ -311,7 +308,7 @@ impl Client {
         body: &Value,
         bound: Duration,
     ) -> Result<Value, Fault> {
-        let response = self.send(&self.agent, member, path, body, Some(bound));
+        let response = self.send(&self.agent, member, path, body.to_string(), Some(bound));
         let mut response = response.map_err(|error| self.fault_of(&error, bound))?;
         let status = response.status().as_u16();
         let is_json = response
@@ -376,7 +373,7 @@ impl Client {
         agent: &Agent,
         member: usize,
         path: &str,
-        body: &Value,
+        body: String,
         bound: Option<Duration>,
     ) -> Result<Response<Body>, ureq::Error> {
         let scheme = if self.target.tls.is_some() {
@@ -394,21 +391,35 @@ impl Client {
             .timeout_global(bound)
             .timeout_connect(Some(bound.map_or(CONNECT, |bound| bound.min(CONNECT))))
             .build()
-            .send(body.to_string())
+            .send(body)
     }
 
-    /// A stream of answers from the member that answered last, which has no end of its own.
+    /// A stream of answers from the member that answered last, which has no end of its own, and what ends it: the patience of
+    /// who reads it, at first without end.
     ///
     /// # Errors
     /// It has not begun.
-    pub fn stream(&self, path: &str, body: &Value) -> Result<impl Read + use<>, Fault> {
-        let response = self.send(&self.streams, self.current(), path, body, None);
+    pub fn stream(
+        &self,
+        path: &str,
+        requests: &[Value],
+    ) -> Result<(impl Read + use<>, Patience), Fault> {
+        let patience = Patience::default();
+        let agent = wire::agent(
+            self.agent.config().clone(),
+            self.addresses.clone(),
+            Heed::default(),
+            patience.clone(),
+        );
+        let requests: Vec<String> = requests.iter().map(Value::to_string).collect();
+        let response = self.send(&agent, self.current(), path, requests.join("\n"), None);
         let response = response.map_err(|error| fault_of(&error, CONNECT))?;
         if !response.status().is_success() {
             return Err(Fault::Away(format!("HTTP status {}", response.status())));
         }
         let body = response.into_body().into_with_config();
-        Ok(BufReader::new(body.limit(u64::MAX).reader()))
+        let stream = BufReader::new(body.limit(u64::MAX).reader());
+        Ok((stream, patience))
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the keeper's thread does for the own lease: renews it, and looks whether its keys are still there and nobody has taken
-//! them away.
+//! What the keeper's thread does for the own lease: renews it, and looks whether its keys are still there, nobody has taken them
+//! away, and who comes next.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,8 +8,9 @@ use anyhow::Result;
 
 use super::api;
 use super::client::Client;
+use super::handoff::{self, Next};
 use super::log;
-use super::ticket::{Ticket, key_of};
+use super::ticket::{Ticket, key_of, line_of};
 use crate::clock::Moment;
 use crate::lock::LockName;
 use crate::store::Look;
@@ -29,6 +30,8 @@ pub struct Tended {
     pub id: i64,
     pub ttl: Duration,
     pub duty: Duty,
+    /// The lock can be handed to whoever comes next.
+    pub hands_on: bool,
     /// Where the log has who ended it by force; none where this user may not look there.
     pub log_key: Option<Vec<u8>>,
 }
@@ -36,15 +39,36 @@ pub struct Tended {
 /// What the thread has to look after besides the lease's time: nothing while it is that of a place in the line, which nobody
 /// takes away, and to look each second would cost more than to wait.
 #[derive(Clone, Default)]
-pub struct Duty(Arc<Mutex<Option<i64>>>);
+pub struct Duty(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Where the keys of a lease were created that was granted.
+    place: Option<i64>,
+    next: Option<Next>,
+}
 
 impl Duty {
     /// The lease was granted; its keys were created at this revision.
     pub fn begin(&self, place: i64) {
-        *self.place() = Some(place);
+        self.state().place = Some(place);
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<i64>> {
+    /// Somebody has looked already who comes next.
+    pub fn expect(&self, next: Next) {
+        self.state().next = Some(next);
+    }
+
+    pub fn has_next(&self) -> bool {
+        self.state().next.is_some()
+    }
+
+    /// Who came next, when it was last looked.
+    pub fn next(&self) -> Option<Next> {
+        self.state().next.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
         // It is whole after every statement, whatever panicked in between.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,12 +93,16 @@ impl Tend for Tended {
     }
 
     fn look(&mut self) -> Result<Look> {
-        let Some(place) = *self.duty.place() else {
+        let Some(place) = self.duty.state().place else {
             return Ok(Look::Held);
         };
         let same = self.keys().map(|key| api::is_created_at(&key, place));
         let same: Vec<_> = same.collect();
-        let read: Vec<_> = self.keys().map(|key| api::one(&key)).collect();
+        let mut read: Vec<_> = self.keys().map(|key| api::one(&key)).collect();
+        if self.hands_on {
+            let line = line_of(&self.prefix, &self.names[0]);
+            read.push(handoff::read(&line, Some(place)));
+        }
         let told = self.log_key.iter().map(|key| api::one(key));
         let told: Vec<_> = told.collect();
         let outcome = match self.client.transact(&same, &read, &told, self.bound()) {
@@ -83,12 +111,19 @@ impl Tend for Tended {
             }
             answered => answered?,
         };
-        let mut found = outcome.ranges.into_iter().flatten();
+        let mut ranges = outcome.ranges.into_iter();
         if !outcome.succeeded {
-            let by = found.next().and_then(|kv| log::forced_by(&kv));
+            let mut told = ranges.flatten();
+            let by = told.next().and_then(|kv| log::forced_by(&kv));
             return Ok(by.map_or(Look::Gone, Look::Revoked));
         }
-        let mut found = found.zip(&self.names);
+        let own = ranges.by_ref().take(self.names.len()).flatten();
+        let own: Vec<_> = own.collect();
+        if let Some(line) = ranges.next() {
+            let next = Next::behind(place, &self.prefix, &self.names[0], line);
+            self.duty.state().next = next;
+        }
+        let mut found = own.into_iter().zip(&self.names);
         let revoked_by = found.find_map(|(kv, name)| {
             let ticket = Ticket::in_line(&self.prefix, name, kv)?;
             ticket.record?.revoked_by

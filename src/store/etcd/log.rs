@@ -91,17 +91,35 @@ pub fn write(
     Ok(())
 }
 
+/// Writes down the end of a lease that was granted and not wanted any more.
+pub fn end_grant(client: &Client, key: &[u8], bound: Duration) {
+    if let Some((kv, grant)) = grant_at(client, key, bound) {
+        let now = now();
+        let end = Entry {
+            at: now,
+            event: Event::Released,
+            ended_at: Some(now),
+            ..grant
+        };
+        let same = [api::is_unchanged(&kv)];
+        let _ = client.transact(&same, &[put(key, &end)], &[], bound);
+    }
+}
+
 fn replace_grant(client: &Client, key: &[u8], entry: &Entry, bound: Duration) -> bool {
-    let read = client.transact(&[], &[api::one(key)], &[], bound);
-    let found = read
-        .ok()
-        .and_then(|outcome| outcome.ranges.into_iter().flatten().next());
-    let grant = found.filter(|kv| entry_of(kv).is_some_and(|entry| entry.event == Event::Granted));
-    grant.is_some_and(|kv| {
+    grant_at(client, key, bound).is_some_and(|(kv, _)| {
         let same = [api::is_unchanged(&kv)];
         let outcome = client.transact(&same, &[put(key, entry)], &[], bound);
         outcome.is_ok_and(|outcome| outcome.succeeded)
     })
+}
+
+/// The entry of a grant whose end is not written down.
+fn grant_at(client: &Client, key: &[u8], bound: Duration) -> Option<(Kv, Entry)> {
+    let read = client.transact(&[], &[api::one(key)], &[], bound);
+    let kv = read.ok()?.ranges.into_iter().flatten().next()?;
+    let entry = entry_of(&kv).filter(|entry| entry.event == Event::Granted)?;
+    Some((kv, entry))
 }
 
 /// Who ended a lease by force, of which this is the entry.

@@ -1,11 +1,13 @@
 //! The store in an etcd cluster, in the layout of etcd's own locks: whoever uses `etcdctl lock` stands in the same line.
 //!
 //! `target` reads the URL, `client` speaks HTTP over `wire`, `api` has etcd's words, `ticket` has keys and values, `watch` wakes a waiter,
-//! `keep` is what the keeper's thread does, `circle` finds waits that would not end, `log` has the history.
+//! `keep` is what the keeper's thread does, `handoff` gives a lock from one to the next, `circle` finds waits that would not end, `log` has
+//! the history.
 
 mod api;
 mod circle;
 mod client;
+mod handoff;
 mod keep;
 mod log;
 mod target;
@@ -22,6 +24,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use self::api::{Kv, Living, Pick};
 use self::client::{Client, Fault};
+use self::handoff::{Heir, Next};
 use self::keep::{Duty, Tended};
 use self::target::Target;
 use self::ticket::{Lines, Record, Ticket, id_of, key_of, line_of, own_key};
@@ -104,6 +107,8 @@ struct Found {
     lease: i64,
     granted: Duration,
     remaining: Duration,
+    /// Who comes next, where the lock can be handed on.
+    next: Option<Next>,
 }
 
 /// The cluster that a URL names.
@@ -201,7 +206,13 @@ impl EtcdStore {
             return Ok(());
         };
         own.keeper = None;
-        self.client.revoke(own.id, SHORT_PATIENCE).map(drop)
+        self.client.revoke(own.id, SHORT_PATIENCE)?;
+        // It may have been granted meanwhile, by others or without an answer.
+        if own.place.is_some() && !self.is_mute {
+            let log_key = log::key_of(self.prefix(), own.requested_at, own.id);
+            log::end_grant(&self.client, &log_key, SHORT_PATIENCE);
+        }
+        Ok(())
     }
 
     /// One look, or as many as it takes until nobody has come in between.
@@ -398,7 +409,10 @@ impl EtcdStore {
         own.duty.begin(own.place.unwrap_or(fence));
         if let Some(keeper) = &own.keeper {
             keeper.renew();
-        } else if let Err(error) = self.keep(&request.names, counted_from) {
+            if !own.duty.has_next() && handoff::is_for(&request.names, request.mode) {
+                keeper.look();
+            }
+        } else if let Err(error) = self.keep(request, counted_from) {
             let _ = self.abandon();
             return Err(error);
         }
@@ -407,7 +421,7 @@ impl EtcdStore {
 
     /// Has the own lease renewed from now on. What has kept the place in the line goes on with that: to start a thread and to
     /// end another would keep the job waiting.
-    fn keep(&mut self, names: &[LockName], counted_from: Moment) -> Result<()> {
+    fn keep(&mut self, request: &Request, counted_from: Moment) -> Result<()> {
         let (client, prefix) = (self.client.clone(), self.prefix().to_owned());
         let is_mute = self.is_mute;
         let own = self.own();
@@ -416,10 +430,11 @@ impl EtcdStore {
             let tended = Tended {
                 client,
                 prefix,
-                names: names.to_vec(),
+                names: request.names.clone(),
                 id: own.id,
                 ttl: own.ttl,
                 duty: own.duty.clone(),
+                hands_on: !is_mute && handoff::is_for(&request.names, request.mode),
                 log_key: (!is_mute).then_some(log_key),
             };
             own.keeper = Some(Keeper::start(tended, counted_from + own.ttl, own.ttl)?);
@@ -457,6 +472,9 @@ impl EtcdStore {
         keeping: Keeping,
         place: i64,
     ) -> Result<Option<Answer>> {
+        if let Some(entered) = self.enter_as_told(request, keeping, place)? {
+            return Ok(Some(entered));
+        }
         let id = self.own().id;
         let is_exclusive = request.mode == Mode::Exclusive;
         let lines: Vec<_> = request
@@ -466,7 +484,7 @@ impl EtcdStore {
             .collect();
         // Of a line in which everybody is in the way of this one only the first, the nearest and the own are read.
         let picks: &[Pick] = if is_exclusive {
-            &[Pick::First, Pick::LastTwo]
+            &[Pick::First(1), Pick::LastTwo]
         } else {
             &[Pick::All]
         };
@@ -528,6 +546,30 @@ impl EtcdStore {
             };
         }
         Ok(None)
+    }
+
+    /// The lock was handed to it. That is as good as to have read the own key: what was told was true, and that the lease lives
+    /// is known from its renewals. Only force could have taken it away since, as it can at any time; the keeper looks for
+    /// that.
+    fn enter_as_told(
+        &mut self,
+        request: &Request,
+        keeping: Keeping,
+        place: i64,
+    ) -> Result<Option<Answer>> {
+        let (own, next) = self.watch.told();
+        if let Some(next) = next {
+            self.own().duty.expect(next);
+        }
+        let Some(kv) = own.filter(|kv| kv.created == place) else {
+            return Ok(None);
+        };
+        let ticket = Ticket::in_line(self.prefix(), &request.names[0], kv);
+        let granted = ticket.and_then(|ticket| Some((ticket.fence()?, ticket.record?)));
+        match granted {
+            Some((fence, record)) => self.enter_from_line(request, keeping, &record, fence),
+            None => Ok(None),
+        }
     }
 
     /// The way was free: it stays so, for nobody gets in before a place. None: look again.
@@ -618,7 +660,7 @@ impl EtcdStore {
                 }
             }
             let begun = self.own().begun;
-            self.keep(&request.names, begun)?;
+            self.keep(request, begun)?;
         }
         let nearest = in_the_way.iter().max_by_key(|ticket| ticket.place());
         let nearest = nearest.expect("somebody is in the way");
@@ -630,9 +672,20 @@ impl EtcdStore {
         } else {
             vec![nearest]
         };
+        let may_be_told = handoff::is_for(&request.names, request.mode)
+            && nearest.record.is_some()
+            && handoff::is_for(&nearest.names(), nearest.mode());
+        let id = self.own().id;
+        let own = may_be_told.then(|| Heir {
+            prefix: self.prefix().to_owned(),
+            name: request.names[0].clone(),
+            id,
+            place,
+        });
         let wanted = Wanted {
             keys: awaited.iter().map(|ticket| ticket.kv.key.clone()).collect(),
             line: self.line_key(&nearest.name),
+            own,
             after: revision,
         };
         let behind = awaited
@@ -724,20 +777,36 @@ impl EtcdStore {
         else {
             return Ok(None);
         };
-        let read: Vec<_> = keys.iter().map(|key| api::one(key)).collect();
+        let mut read: Vec<_> = keys.iter().map(|key| api::one(key)).collect();
+        if let [key] = &keys[..]
+            && let Some(slash) = key.iter().rposition(|byte| *byte == b'/')
+        {
+            read.push(handoff::read(&key[..=slash], None));
+        }
         let outcome = self.client.transact(&[], &read, &[], bound)?;
-        let kvs = outcome.ranges.into_iter().flatten();
+        let mut ranges = outcome.ranges.into_iter();
+        let kvs: Vec<Kv> = ranges.by_ref().take(keys.len()).flatten().collect();
+        let line = ranges.next().unwrap_or_default();
+        let kvs = kvs.into_iter();
         let tickets = kvs.filter_map(|kv| Ticket::anywhere(self.prefix(), kv).ok());
         let mut tickets: Vec<Ticket> = tickets.filter(|ticket| ticket.id == id).collect();
         tickets.sort_by(|one, other| one.name.cmp(&other.name));
         let record = tickets.first().and_then(|ticket| ticket.record.clone());
         let record = record.filter(|record| record.token == *token && !record.is_released);
-        Ok(record.map(|record| Found {
-            tickets,
-            record,
-            lease,
-            granted,
-            remaining,
+        Ok(record.map(|record| {
+            let one = &tickets[0];
+            let hands_on = handoff::is_for(&record.names, record.mode);
+            let next = hands_on
+                .then(|| Next::behind(one.place(), self.prefix(), &one.name, line))
+                .flatten();
+            Found {
+                tickets,
+                record,
+                lease,
+                granted,
+                remaining,
+                next,
+            }
         }))
     }
 
@@ -820,31 +889,44 @@ impl EtcdStore {
     }
 
     /// Ends a lease with the keys that were created at a place, and writes that down, in one: those who wait need not wait for
-    /// more. False when the keys were gone.
+    /// more. Who is next is granted the lock by the same, if that can be. False when the keys were gone.
     fn end(
         &mut self,
         keys: &[Vec<u8>],
         place: i64,
         lease: i64,
         (log_key, entry): (&[u8], &Entry),
+        next: Option<&Next>,
         bound: Duration,
     ) -> Result<bool, Fault> {
         let same = keys.iter().map(|key| api::is_created_at(key, place));
+        let same: Vec<_> = same.collect();
         let mut done: Vec<_> = keys.iter().map(|key| api::delete(key)).collect();
         done.push(log::put(log_key, entry));
         let told = [api::one(log_key)];
-        match self
-            .client
-            .transact(&same.collect::<Vec<_>>(), &done, &told, bound)
-        {
+        // What was done without an answer, and tried again, is found by what was written.
+        let is_done = |outcome: &api::Outcome| {
+            let mut told = outcome.ranges.iter().flatten();
+            outcome.succeeded || told.any(|kv| log::is(kv, entry))
+        };
+        let handed = next.map(|next| {
+            let same = same.iter().cloned().chain([next.is_unchanged()]);
+            let done = done.iter().cloned().chain(next.grant(self.prefix()));
+            let (same, done): (Vec<_>, Vec<_>) = (same.collect(), done.collect());
+            self.client.transact(&same, &done, &told, bound)
+        });
+        let ended = match handed {
+            Some(Ok(outcome)) if is_done(&outcome) => Ok(outcome),
+            Some(Err(fault)) if fault.is_away() => Err(fault),
+            // It has left, or may not be written by this user: it is told by the end.
+            Some(_) | None => self.client.transact(&same, &done, &told, bound),
+        };
+        match ended {
             Ok(outcome) => {
-                // Or it was done, without an answer, and then tried again.
-                let mut told = outcome.ranges.iter().flatten();
-                let was_held = outcome.succeeded || told.any(|kv| log::is(kv, entry));
                 // Nothing hangs on it any more.
                 let _ = self.client.revoke(lease, SHORT_PATIENCE);
                 log::prune_now_and_then(&self.client, self.prefix(), SHORT_PATIENCE);
-                Ok(was_held)
+                Ok(is_done(&outcome))
             }
             // Who may not write the log may have locks all the same.
             Err(fault) if !fault.is_away() => {
@@ -1008,7 +1090,8 @@ impl Store for EtcdStore {
                 let keys: Vec<_> = keys.collect();
                 let log_key = store.log_key(record);
                 let told = (&log_key[..], &entry);
-                Ok(store.end(&keys, ticket.place(), found.lease, told, PATIENCE)?)
+                let next = found.next.as_ref();
+                Ok(store.end(&keys, ticket.place(), found.lease, told, next, PATIENCE)?)
             } else {
                 store.rest(found, rest, &entry)
             }
@@ -1147,7 +1230,7 @@ impl Store for EtcdStore {
             return Ok(false);
         };
         // What it has sent does no harm when it comes after the end.
-        own.keeper = None;
+        let _keeper = own.keeper.take();
         let bound = match ending.event {
             Event::Lost => AFTER_LOSS,
             _ => PATIENCE,
@@ -1161,7 +1244,9 @@ impl Store for EtcdStore {
                 let keys = self.keys(&request.names, own.id);
                 let place = own.place.unwrap_or(lease.fence);
                 let entry = entry(true);
-                self.end(&keys, place, own.id, (&log_key, &entry), bound)?
+                let next = own.duty.next();
+                let told = (&log_key[..], &entry);
+                self.end(&keys, place, own.id, told, next.as_ref(), bound)?
             }
             Some(rest) => match self.find(&own.token, bound)? {
                 Some(mut found) => {
@@ -1215,7 +1300,7 @@ impl EtcdStore {
                 return Ok(was_held);
             }
             let told = (&log_key[..], entry);
-            return self.end(&keys, ticket.place(), ticket.kv.lease, told, PATIENCE);
+            return self.end(&keys, ticket.place(), ticket.kv.lease, told, None, PATIENCE);
         }
         if ticket.kv.lease != 0 {
             self.client.revoke(ticket.kv.lease, PATIENCE)?;

@@ -1,9 +1,10 @@
-//! What connections do here that ureq's do not by themselves: hosts are looked up once, and who waits for an answer hears a signal.
+//! What connections do here that ureq's do not by themselves: hosts are looked up once, a request is sent in one piece, and who waits
+//! for an answer hears a signal, or loses patience.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ureq::Agent;
@@ -20,11 +21,12 @@ use crate::wait;
 /// How often it is looked for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// An agent whose requests end with [`io::ErrorKind::Interrupted`] where a signal ends the program, while they are to `heed` it.
-pub fn agent(config: Config, addresses: Addresses, heed: Heed) -> Agent {
+/// An agent whose requests end with [`io::ErrorKind::Interrupted`] where a signal ends the program, while they are to `heed` it,
+/// and fail when the patience is at its end.
+pub fn agent(config: Config, addresses: Addresses, heed: Heed, patience: Patience) -> Agent {
     let connector =
         ().chain(TcpConnector::default())
-            .chain(Heeding(heed))
+            .chain(Heeding(heed, patience))
             .chain(RustlsConnector::default());
     Agent::with_parts(config, connector, addresses)
 }
@@ -43,8 +45,25 @@ impl Heed {
     }
 }
 
+/// How long it is waited for more of an answer from now on, where that is not for ever.
+#[derive(Clone, Debug, Default)]
+pub struct Patience(Arc<AtomicU64>);
+
+impl Patience {
+    /// To the microsecond, and not zero.
+    pub fn set(&self, most: std::time::Duration) {
+        let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
+        self.0.store(most.max(1), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<Duration> {
+        let most = self.0.load(Ordering::Relaxed);
+        (most > 0).then(|| Duration::Exact(std::time::Duration::from_micros(most)))
+    }
+}
+
 #[derive(Debug)]
-struct Heeding(Heed);
+struct Heeding(Heed, Patience);
 
 impl<In: Transport> Connector<In> for Heeding {
     type Out = Connection<In>;
@@ -54,16 +73,38 @@ impl<In: Transport> Connector<In> for Heeding {
         _: &ConnectionDetails<'_>,
         chained: Option<In>,
     ) -> Result<Option<Self::Out>, ureq::Error> {
-        let heed = self.0.clone();
-        Ok(chained.map(|inner| Connection { inner, heed }))
+        Ok(chained.map(|inner| Connection {
+            inner,
+            heed: self.0.clone(),
+            patience: self.1.clone(),
+            unsent: Vec::new(),
+        }))
     }
 }
 
-/// One that is looked up from for a moment again and again, while signals are heeded.
+/// One that is looked up from for a moment again and again, while signals are heeded. What is sent waits until an answer is wanted:
+/// a server would be woken for the head of a request, and find that it has to wait for the rest.
 #[derive(Debug)]
 struct Connection<In> {
     inner: In,
     heed: Heed,
+    patience: Patience,
+    unsent: Vec<u8>,
+}
+
+impl<In: Transport> Connection<In> {
+    fn send(&mut self, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let unsent = std::mem::take(&mut self.unsent);
+        let mut rest = &unsent[..];
+        while !rest.is_empty() {
+            let output = self.inner.buffers().output();
+            let (part, after) = rest.split_at(rest.len().min(output.len()));
+            output[..part.len()].copy_from_slice(part);
+            self.inner.transmit_output(part.len(), timeout)?;
+            rest = after;
+        }
+        Ok(())
+    }
 }
 
 impl<In: Transport> Transport for Connection<In> {
@@ -71,12 +112,18 @@ impl<In: Transport> Transport for Connection<In> {
         self.inner.buffers()
     }
 
-    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        self.inner.transmit_output(amount, timeout)
+    fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), ureq::Error> {
+        let output = &self.inner.buffers().output()[..amount];
+        self.unsent.extend_from_slice(output);
+        Ok(())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.send(timeout)?;
         let mut left = timeout;
+        if let Some(most) = self.patience.get() {
+            left.after = left.after.min(most);
+        }
         while self.heed.is_set() && LOOK < left.after {
             let look = NextTimeout {
                 after: LOOK,
