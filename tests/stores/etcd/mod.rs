@@ -4,6 +4,7 @@ mod access;
 mod cluster;
 mod crowd;
 mod faults;
+mod handoff;
 mod lock;
 mod log;
 mod server;
