@@ -140,7 +140,9 @@ fn a_signal_that_ends_cmd_ends_tenure(sandbox: &Sandbox) {
     assert!(!sandbox.is_busy("A"));
 }
 
-fn fence(sandbox: &Sandbox, name: &str) -> i64 {
+/// The fence of one that waits for the lock, if need be.
+#[track_caller]
+pub fn fence(sandbox: &Sandbox, name: &str) -> i64 {
     let words = [
         "run",
         "-q",

@@ -17,24 +17,6 @@ const ON_ANOTHER_HOST: [&str; 8] = [
     "sh",
 ];
 
-/// The fence of one that waits for the lock A, if need be.
-#[track_caller]
-pub fn fence(sandbox: &Sandbox) -> i64 {
-    let words = [
-        "run",
-        "-q",
-        "-w",
-        "60s",
-        "A",
-        "--",
-        "printenv",
-        "TENURE_FENCE",
-    ];
-    let outcome = sandbox.tenure().args(words).run();
-    outcome.exits(0);
-    outcome.stdout.trim_end().parse().expect("a number")
-}
-
 /// What all of them have written.
 pub struct Sections(PathBuf);
 

@@ -20,7 +20,7 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 use ureq::{Agent, Body};
 
 use super::target::{Target, Tls};
-use super::wire::{self, Addresses, Heed, Patience};
+use super::wire::{self, Addresses, Heed, Limit};
 use crate::store::tls::{self, Terms};
 use crate::wait;
 
@@ -150,7 +150,7 @@ impl Client {
         let heed = Heed::default();
         Ok(Self {
             target,
-            agent: wire::agent(config, addresses.clone(), heed.clone(), Patience::default()),
+            agent: wire::agent(config, addresses.clone(), heed.clone(), Limit::default()),
             addresses,
             heed,
             current: Arc::default(),
@@ -394,8 +394,8 @@ impl Client {
             .send(body)
     }
 
-    /// A stream of answers from the member that answered last, which has no end of its own, and what ends it: the patience of
-    /// who reads it, at first without end.
+    /// A stream of answers from the member that answered last, which has no end of its own, and what ends it: the limit to
+    /// waiting for more, at first none.
     ///
     /// # Errors
     /// It has not begun.
@@ -403,13 +403,13 @@ impl Client {
         &self,
         path: &str,
         requests: &[Value],
-    ) -> Result<(impl Read + use<>, Patience), Fault> {
-        let patience = Patience::default();
+    ) -> Result<(impl Read + use<>, Limit), Fault> {
+        let limit = Limit::default();
         let agent = wire::agent(
             self.agent.config().clone(),
             self.addresses.clone(),
             Heed::default(),
-            patience.clone(),
+            limit.clone(),
         );
         let requests: Vec<String> = requests.iter().map(Value::to_string).collect();
         let response = self.send(&agent, self.current(), path, requests.join("\n"), None);
@@ -419,7 +419,7 @@ impl Client {
         }
         let body = response.into_body().into_with_config();
         let stream = BufReader::new(body.limit(u64::MAX).reader());
-        Ok((stream, patience))
+        Ok((stream, limit))
     }
 }
 

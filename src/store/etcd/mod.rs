@@ -1226,11 +1226,10 @@ impl Store for EtcdStore {
     }
 
     fn give_back(&mut self, request: &Request, lease: &Lease, ending: &Ending) -> Result<bool> {
-        let Some(mut own) = self.own.take() else {
+        // With its keeper, which is not worth a pause before the end: what that has sent does no harm when it comes after it.
+        let Some(own) = self.own.take() else {
             return Ok(false);
         };
-        // What it has sent does no harm when it comes after the end.
-        let _keeper = own.keeper.take();
         let bound = match ending.event {
             Event::Lost => AFTER_LOSS,
             _ => PATIENCE,

@@ -124,13 +124,21 @@ impl Watch {
         (state.told.own.take(), state.told.next.clone())
     }
 
-    /// Notes what is told, and rings, if it still counts.
-    fn ring(&self, about: &About, note: impl FnOnce(&mut Told)) {
+    /// Notes what is told, if it still counts.
+    fn note(&self, about: &About, note: impl FnOnce(&mut Told)) -> Option<MutexGuard<'_, State>> {
         let mut state = self.state();
         if state.watched.as_ref() != Some(about) {
-            return;
+            return None;
         }
         note(&mut state.told);
+        Some(state)
+    }
+
+    /// The same, and rings.
+    fn ring(&self, about: &About, note: impl FnOnce(&mut Told)) {
+        let Some(mut state) = self.note(about, note) else {
+            return;
+        };
         self.0.is_told.notify_all();
         match &state.bell {
             Some(bell) => bell.ring(),
@@ -146,7 +154,7 @@ impl Watch {
             _ => vec![api::watch_for_ends(&wanted.line, wanted.after)],
         };
         requests.extend(own.iter().map(|own| api::watch(own, wanted.after)));
-        let (stream, patience) = client.stream("watch", &requests).ok()?;
+        let (stream, limit) = client.stream("watch", &requests).ok()?;
         let mut has_ended = None;
         for line in BufReader::new(stream).lines() {
             let answer = line
@@ -165,7 +173,7 @@ impl Watch {
                     // It has the lock now, most likely.
                     Change::Put(_) => {
                         let next = wanted.own.as_ref().and_then(|own| own.next(client, LOOK));
-                        self.state().told.next = next;
+                        self.note(about, |told| told.next = next);
                     }
                     Change::Deleted(key) if is_own(&key) => {
                         self.ring(about, |_| {});
@@ -182,7 +190,7 @@ impl Watch {
                 if own.is_none() {
                     break;
                 }
-                patience.set(AFTER_END);
+                limit.set(AFTER_END);
             }
         }
         has_ended

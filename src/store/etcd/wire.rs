@@ -1,5 +1,5 @@
 //! What connections do here that ureq's do not by themselves: hosts are looked up once, a request is sent in one piece, and who waits
-//! for an answer hears a signal, or loses patience.
+//! for an answer hears a signal, for no longer than it wants to.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,11 +22,11 @@ use crate::wait;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// An agent whose requests end with [`io::ErrorKind::Interrupted`] where a signal ends the program, while they are to `heed` it,
-/// and fail when the patience is at its end.
-pub fn agent(config: Config, addresses: Addresses, heed: Heed, patience: Patience) -> Agent {
+/// and fail where no more of an answer comes within a limit.
+pub fn agent(config: Config, addresses: Addresses, heed: Heed, limit: Limit) -> Agent {
     let connector =
         ().chain(TcpConnector::default())
-            .chain(Heeding(heed, patience))
+            .chain(Heeding(heed, limit))
             .chain(RustlsConnector::default());
     Agent::with_parts(config, connector, addresses)
 }
@@ -47,9 +47,9 @@ impl Heed {
 
 /// How long it is waited for more of an answer from now on, where that is not for ever.
 #[derive(Clone, Debug, Default)]
-pub struct Patience(Arc<AtomicU64>);
+pub struct Limit(Arc<AtomicU64>);
 
-impl Patience {
+impl Limit {
     /// To the microsecond, and not zero.
     pub fn set(&self, most: std::time::Duration) {
         let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
@@ -63,7 +63,7 @@ impl Patience {
 }
 
 #[derive(Debug)]
-struct Heeding(Heed, Patience);
+struct Heeding(Heed, Limit);
 
 impl<In: Transport> Connector<In> for Heeding {
     type Out = Connection<In>;
@@ -76,7 +76,7 @@ impl<In: Transport> Connector<In> for Heeding {
         Ok(chained.map(|inner| Connection {
             inner,
             heed: self.0.clone(),
-            patience: self.1.clone(),
+            limit: self.1.clone(),
             unsent: Vec::new(),
         }))
     }
@@ -88,7 +88,7 @@ impl<In: Transport> Connector<In> for Heeding {
 struct Connection<In> {
     inner: In,
     heed: Heed,
-    patience: Patience,
+    limit: Limit,
     unsent: Vec<u8>,
 }
 
@@ -121,7 +121,7 @@ impl<In: Transport> Transport for Connection<In> {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         self.send(timeout)?;
         let mut left = timeout;
-        if let Some(most) = self.patience.get() {
+        if let Some(most) = self.limit.get() {
             left.after = left.after.min(most);
         }
         while self.heed.is_set() && LOOK < left.after {

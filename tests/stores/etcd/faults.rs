@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::server::Server;
+use crate::conformance::fence;
 use crate::proxy::Proxy;
-use crate::sections::fence;
 use crate::support::{Running, SOON, Sandbox, Signal, is_alive, ms, stays, throughout, until};
 
 const RENEWAL: &str = "POST /v3/lease/keepalive";
@@ -60,7 +60,7 @@ fn a_job_is_dead_before_its_lease_ends_at_a_server_that_stands_still() {
         );
         server.resume();
         // Nobody is in the way of the next for longer than the lease says.
-        assert!(fence(&server.sandbox()) > 0);
+        assert!(fence(&server.sandbox(), "A") > 0);
     }
 }
 
@@ -104,7 +104,7 @@ fn a_job_goes_on_when_the_server_is_killed_and_started_again_within_its_time_to_
 fn leases_and_fences_survive_a_kill_of_the_server() {
     let mut server = Server::start();
     let sandbox = server.sandbox();
-    let before = fence(&sandbox);
+    let before = fence(&sandbox, "A");
     let token = sandbox.acquire(["A"]);
     let held = sandbox.status()[0]["fence"].as_i64().expect("a number");
     assert!(held > before);
@@ -115,7 +115,7 @@ fn leases_and_fences_survive_a_kill_of_the_server() {
     assert!(sandbox.is_busy("A"));
     let release = sandbox.tenure().args(["release", "--token", &token]);
     release.run().exits(0);
-    assert!(fence(&sandbox) > held);
+    assert!(fence(&sandbox, "A") > held);
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn what_lasts_too_long_is_given_up_with_a_word() {
             .took(ms(1000)..Duration::from_secs(12));
     }
     server.resume();
-    assert!(fence(&sandbox) > 0);
+    assert!(fence(&sandbox, "A") > 0);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::Signal;
 
 use super::server::{SECRET, Server};
+use crate::conformance::fence;
 use crate::proxy::Proxy;
-use crate::sections::fence;
 use crate::support::{Call, Running, SOON, Sandbox, is_alive, ms, stays, throughout, until};
 
 /// The end of a change, as it is sent.
@@ -70,7 +70,7 @@ fn a_job_is_dead_before_its_lease_ends_at_a_server_that_stands_still() {
         "{outcome:?}"
     );
     // Nobody is in the way of the next for longer than the lease said.
-    assert!(fence(&sandbox) > 0);
+    assert!(fence(&sandbox, "A") > 0);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_job_goes_on_when_the_server_is_killed_and_started_again_within_its_time_to_
 fn leases_and_fences_survive_a_kill_of_the_server() {
     let mut server = Server::start("");
     let sandbox = server.sandbox();
-    let before = fence(&sandbox);
+    let before = fence(&sandbox, "A");
     let token = sandbox.acquire(["A"]);
     let held = sandbox.status()[0]["fence"].as_i64().expect("a number");
     assert!(held > before);
@@ -127,7 +127,7 @@ fn leases_and_fences_survive_a_kill_of_the_server() {
     assert!(sandbox.is_busy("A"));
     let release = sandbox.tenure().args(["release", "--token", &token]);
     release.run().exits(0);
-    assert!(fence(&sandbox) > held);
+    assert!(fence(&sandbox, "A") > held);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn what_was_done_without_an_answer_is_found_and_not_done_again() {
     let server = Server::start("");
     let proxy = Proxy::to(server.port);
     let (direct, far) = (server.sandbox(), sandbox_behind(&proxy, &server));
-    fence(&direct);
+    fence(&direct, "A");
     let rows = || server.sql(&["select count(*) from tenure.ticket"]);
     let told = |event: &str| {
         let count =
@@ -301,7 +301,7 @@ fn who_is_cut_off_in_the_middle_of_a_change_keeps_nobody_waiting_for_long() {
     let server = Server::start("");
     let proxy = Proxy::to(server.port);
     let (direct, far) = (server.sandbox(), sandbox_behind(&proxy, &server));
-    fence(&direct);
+    fence(&direct, "A");
     proxy.cut_after("for update");
     let stuck = far.tenure().args(["run", "A", "--", "true"]).start();
     until(SOON, "it has the row", || {
@@ -321,7 +321,7 @@ fn who_is_cut_off_in_the_middle_of_a_change_keeps_nobody_waiting_for_long() {
 fn what_lasts_too_long_is_given_up_with_a_word() {
     let server = Server::start("");
     let sandbox = server.sandbox();
-    fence(&sandbox);
+    fence(&sandbox, "A");
     server.stop();
     for words in [
         &["run", "A", "--", "true"][..],
@@ -334,14 +334,14 @@ fn what_lasts_too_long_is_given_up_with_a_word() {
             .took(ms(1000)..Duration::from_secs(14));
     }
     server.resume();
-    assert!(fence(&sandbox) > 0);
+    assert!(fence(&sandbox, "A") > 0);
 }
 
 #[test]
 fn an_interrupt_is_heard_while_the_server_says_nothing() {
     let server = Server::start("");
     let sandbox = server.sandbox();
-    fence(&sandbox);
+    fence(&sandbox, "A");
     server.stop();
     let run = sandbox
         .tenure()
@@ -385,7 +385,7 @@ fn a_waiter_that_is_cut_off_from_a_stopped_server_keeps_waiting_and_says_so_once
 fn a_job_has_the_better_part_of_its_time_however_long_the_grant_took() {
     let server = Server::start("");
     let sandbox = server.sandbox();
-    fence(&sandbox);
+    fence(&sandbox, "A");
     let mut other = server.keep_row(8);
     let start = |name: &str, patience: &[&str]| {
         // Longer than what a late grant leaves.
@@ -404,7 +404,7 @@ fn a_job_has_the_better_part_of_its_time_however_long_the_grant_took() {
 fn a_job_whose_late_lease_cannot_be_renewed_does_not_start() {
     let server = Server::start("");
     let sandbox = server.sandbox();
-    fence(&sandbox);
+    fence(&sandbox, "A");
     // Two grants take longer than a third of the time to live, and the two renewals after them longer than they may.
     server.sql(&[
         "create sequence grants",
@@ -439,7 +439,7 @@ fn a_job_whose_late_lease_cannot_be_renewed_does_not_start() {
 fn who_waits_outlasts_whoever_keeps_the_row() {
     let server = Server::start("");
     let sandbox = server.sandbox();
-    fence(&sandbox);
+    fence(&sandbox, "A");
     let mut other = server.keep_row(12);
     let start = |patience: &[&str]| {
         let run = sandbox.tenure().args(["run", "A"]).args(patience);
