@@ -206,9 +206,9 @@ impl EtcdStore {
             return Ok(());
         };
         own.keeper = None;
-        self.client.revoke(own.id, SHORT_PATIENCE)?;
+        let has_lived = self.client.revoke(own.id, SHORT_PATIENCE)?;
         // It may have been granted meanwhile, by others or without an answer.
-        if own.place.is_some() && !self.is_mute {
+        if has_lived && own.place.is_some() && !self.is_mute {
             let log_key = log::key_of(self.prefix(), own.requested_at, own.id);
             log::end_grant(&self.client, &log_key, SHORT_PATIENCE);
         }
