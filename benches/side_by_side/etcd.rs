@@ -19,7 +19,7 @@ const CONTENDERS: usize = 20;
 
 const ROUNDS: usize = 5;
 
-/// A job that ends before anything else that its start has caused, and one as long as short ones are.
+/// How long a job takes: no time at all, so that its end meets what its start has caused, and as long as a short one.
 const JOBS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(20)];
 
 /// # Errors
