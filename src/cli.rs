@@ -112,7 +112,7 @@ pub enum Verb {
     /// Show what happened
     ///
     /// Without names, to all locks; with names, to those. The newest comes last. Entries are kept for 90 days,
-    /// and 100,000 of them at most.
+    /// and 100,000 of them at most; in etcd the newest 1,000.
     Log(Log),
     /// Print the names of the locks in use, for the shells' completions
     #[command(name = "__names", hide = true)]

@@ -1,11 +1,10 @@
 //! The direct hand-off: where the holder knows who stands behind it, the transaction that ends its lease grants the lock to that
-//! one, who is told of it by its own key. Between the two no request is on its way.
+//! one, who is told of it by its own key. All that it does before it enters is to read that again.
 //!
 //! It is a short cut and no more: where anything has changed since, the lease is ended as ever, and who is next finds out itself.
 //! Who will be next is looked for while there is time: when the lock is handed to one's predecessor, and each second of one's own
 //! lease.
 
-use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,12 +14,13 @@ use super::client::Client;
 use super::log;
 use super::ticket::{Record, Ticket, id_of, key_of, line_of};
 use crate::lock::{LockName, Mode};
+use crate::wait;
 
 /// How many are read of those who came later: one may belong to another lock, with a longer name.
 const READ: u32 = 2;
 
-/// How long after its predecessor was told that it has the lock a waiter looks who will be next: its job is just starting.
-const SETTLING: Duration = Duration::from_millis(1);
+/// How long one to whom the lock was handed is left alone by the others, while its job is just starting.
+pub const SETTLING: Duration = Duration::from_millis(2);
 
 /// Whether who holds or wants these locks has one line in which everybody is in everybody's way: then who is next is whoever
 /// came next.
@@ -52,7 +52,7 @@ impl Heir {
 
     /// Who is next after this one. None where that could not be told.
     pub fn next(&self, client: &Client, bound: Duration) -> Option<Next> {
-        thread::sleep(SETTLING);
+        wait::pause(SETTLING);
         let read = read(&line_of(&self.prefix, &self.name), Some(self.place));
         let line = client.transact(&[], &[read], &[], bound);
         let line = line.ok()?.ranges.into_iter().next()?;

@@ -548,9 +548,8 @@ impl EtcdStore {
         Ok(None)
     }
 
-    /// The lock was handed to it. That is as good as to have read the own key: what was told was true, and that the lease lives
-    /// is known from its renewals. Only force could have taken it away since, as it can at any time; the keeper looks for
-    /// that.
+    /// The lock was handed to it, as it was told; it may have slept since, and somebody have taken it away: its key is read again.
+    /// None: it is not so, or not any more.
     fn enter_as_told(
         &mut self,
         request: &Request,
@@ -561,7 +560,13 @@ impl EtcdStore {
         if let Some(next) = next {
             self.own().duty.expect(next);
         }
-        let Some(kv) = own.filter(|kv| kv.created == place) else {
+        let Some(told) = own.filter(|kv| kv.created == place) else {
+            return Ok(None);
+        };
+        let read = [api::one(&told.key)];
+        let outcome = self.client.transact(&[], &read, &[], PATIENCE)?;
+        let found = outcome.ranges.into_iter().flatten().next();
+        let Some(kv) = found.filter(|kv| kv.modified == told.modified) else {
             return Ok(None);
         };
         let ticket = Ticket::in_line(self.prefix(), &request.names[0], kv);
@@ -916,7 +921,11 @@ impl EtcdStore {
             self.client.transact(&same, &done, &told, bound)
         });
         let ended = match handed {
-            Some(Ok(outcome)) if is_done(&outcome) => Ok(outcome),
+            Some(Ok(outcome)) if is_done(&outcome) => {
+                // What is left to do here is nobody's concern, and that one's start is.
+                wait::pause(handoff::SETTLING);
+                Ok(outcome)
+            }
             Some(Err(fault)) if fault.is_away() => Err(fault),
             // It has left, or may not be written by this user: it is told by the end.
             Some(_) | None => self.client.transact(&same, &done, &told, bound),

@@ -148,3 +148,28 @@ fn who_sleeps_through_the_lease_that_was_handed_to_it_does_not_enter_by_it() {
     let told = counts(&direct, ["granted", "expired", "released"]);
     assert_eq!(told, [4, 1, 3]);
 }
+
+#[test]
+fn who_sleeps_while_what_was_handed_to_it_is_taken_away_does_not_run() {
+    let (server, proxy) = watched();
+    let (far, direct) = (behind(&proxy), server.sandbox());
+    let holder = far.holder("A");
+    let proof = direct.path("ran");
+    let words = ["run", "-q", "-w", "80s", "A", "--", "touch"];
+    let sleeper = direct.tenure().args(words).arg(&proof).start();
+    server.until_in_line("A", 2);
+    until_next_is_known(&proxy);
+    stop(&sleeper);
+    holder.end().exits(0);
+    let key = server.keys("A/").remove(0);
+    let lease = key.trim_start_matches("A/");
+    server.ask(&["lease", "revoke", lease]);
+    let token = direct.acquire(["A"]);
+    sleeper.signal(Signal::CONT);
+    server.until_in_line("A", 2);
+    assert!(!proof.exists(), "it ran beside another");
+    let release = direct.tenure().args(["release", "--token", &token]);
+    release.run().exits(0);
+    sleeper.wait().exits(0);
+    assert!(proof.exists());
+}
