@@ -40,36 +40,66 @@ const LAST: i64 = (1 << 62) - 1;
 pub struct Note {
     /// The last number that was drawn in the database.
     pub number: i64,
+    /// The number that the database had before, until the commit that brings the last one is done; the last one from
+    /// then on. See [`Note::is_of`].
+    pub before: i64,
     /// The database: its inode, and the nanosecond of its making, where that can be told.
     pub database: (u64, u64),
     /// The same of its write-ahead log; zeros where it had none.
     pub log: (u64, u64),
 }
 
-/// Five numbers of at most this many digits, each with what parts it from the next: one write of always the same length.
+/// Six numbers of at most this many digits, each with what parts it from the next: one write of always the same length.
 const DIGITS: usize = 20;
-const NOTE_BYTES: usize = 5 * (DIGITS + 1);
+const NOTE_BYTES: usize = 6 * (DIGITS + 1);
 
 impl Note {
+    /// Whether a database whose last number is `serial` is the one that this was written for, as it was left. Otherwise
+    /// another was put in its place, or an old copy of it.
+    ///
+    /// A number is written down here before it is committed there, so whoever is killed in between, or finds the disk full,
+    /// leaves a database that is behind its note: a commit that never came. That looks like an old copy, and is told from one
+    /// by `before`, which is another number only until its writer has seen the commit done. He starts no command, prints no
+    /// token and stands in no line sooner, and does not go on if he cannot write it down. So where a database has the number
+    /// `before`, nobody lives who was granted anything since.
+    pub fn is_of(&self, serial: i64) -> bool {
+        [self.number, self.before].contains(&serial)
+    }
+
+    /// The same, when the commit is done.
+    pub fn committed(self) -> Self {
+        Self {
+            before: self.number,
+            ..self
+        }
+    }
+
     fn to_line(self) -> String {
         let Self {
             number,
+            before,
             database,
             log,
         } = self;
-        let rest =
+        let files =
             [database.0, database.1, log.0, log.1].map(|number| format!(" {number:0DIGITS$}"));
-        format!("{number:0DIGITS$}{}\n", rest.concat())
+        format!("{number:0DIGITS$}{} {before:0DIGITS$}\n", files.concat())
     }
 
     fn from_line(line: &str) -> Option<Self> {
         let mut fields = line.strip_suffix('\n')?.split(' ');
         let number = fields.next()?.parse().ok().filter(|number| *number >= 0)?;
         let mut next = || fields.next()?.parse().ok();
+        let (database, log) = ((next()?, next()?), (next()?, next()?));
+        // The first programs wrote no sixth number, and the database was as they left it by its last one alone.
+        let before = fields
+            .next()
+            .map_or(Some(number), |text| text.parse().ok())?;
         let note = Self {
             number,
-            database: (next()?, next()?),
-            log: (next()?, next()?),
+            before,
+            database,
+            log,
         };
         fields.next().is_none().then_some(note)
     }
@@ -107,6 +137,14 @@ impl Guard {
     /// Those of open(2), "not found" among them.
     pub fn open_to_ask(database: &Path) -> io::Result<Self> {
         Self::open_with(database, OpenOptions::new().read(true))
+    }
+
+    /// Opens the guard file to ask, and to write down numbers in it.
+    ///
+    /// # Errors
+    /// Those of open(2), "not found" among them.
+    pub fn open_to_write(database: &Path) -> io::Result<Self> {
+        Self::open_with(database, OpenOptions::new().read(true).write(true))
     }
 
     fn open_with(database: &Path, options: &mut OpenOptions) -> io::Result<Self> {
@@ -637,11 +675,14 @@ mod tests {
         for number in [0, 1_790_000_000_000, i64::MAX] {
             let note = Note {
                 number,
+                before: number / 2,
                 database: (u64::MAX, 17),
                 log: (0, 1),
             };
             guard.write_note(note, false).unwrap();
             assert_eq!(guard.note().unwrap(), Some(note));
+            guard.write_note(note.committed(), false).unwrap();
+            assert_eq!(guard.note().unwrap(), Some(note.committed()));
         }
         let line = std::fs::read_to_string(Guard::path_for(&database)).unwrap();
         assert_eq!(line.len(), NOTE_BYTES);
@@ -656,6 +697,28 @@ mod tests {
             std::fs::write(Guard::path_for(&database), &other).unwrap();
             assert_eq!(guard.note().unwrap(), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_note_of_the_first_programs_is_read() {
+        let line = "00000000000000000012 00000000000000000007 00000000000000000008 00000000000000000009 00000000000000000010\n";
+        let note = Note::from_line(line).unwrap();
+        assert_eq!((note.number, note.log), (12, (9, 10)));
+        assert!(note.is_of(12) && !note.is_of(11));
+    }
+
+    #[test]
+    fn a_commit_that_never_came_is_told_from_an_old_copy() {
+        let drawn = Note {
+            number: 12,
+            before: 9,
+            database: (1, 2),
+            log: (3, 4),
+        };
+        assert!(drawn.is_of(12) && drawn.is_of(9));
+        assert!(!drawn.is_of(8) && !drawn.is_of(10) && !drawn.is_of(13));
+        let done = drawn.committed();
+        assert!(done.is_of(12) && !done.is_of(9));
     }
 
     #[test]

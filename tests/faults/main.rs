@@ -10,6 +10,7 @@
 
 mod calls;
 mod disk;
+mod lost;
 mod power;
 mod strace;
 #[path = "../it/support.rs"]

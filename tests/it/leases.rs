@@ -575,3 +575,31 @@ fn a_token_that_is_all_but_right_is_not_repeated() {
         assert!(!outcome.stderr.contains(&token[1..]), "{outcome:#?}");
     }
 }
+
+/// The guard file, in which the first writer of a boot writes a number down, is made by those who acquire.
+#[test]
+fn any_verb_may_be_the_first_after_a_restart() {
+    let sandbox = Sandbox::new();
+    let restart = || {
+        let another = "update store set boot_id = 'another'; update ticket set boot_id = 'another'";
+        sandbox.connect().execute_batch(another).expect("our own");
+    };
+    for words in [
+        &["extend"][..],
+        &["release"],
+        &["release", "--force", "A"],
+        &["status", "A"],
+        &["run", "B", "--", "true"],
+    ] {
+        let token = sandbox.acquire(["A"]);
+        let last = sandbox.fence("B");
+        restart();
+        let call = sandbox.tenure().args(words).env("TENURE_TOKEN", &token);
+        call.run().exits(0).says_nothing();
+        assert!(sandbox.fence("B") > last, "{words:?}");
+        sandbox
+            .tenure()
+            .args(["release", "--force", "--now", "A"])
+            .run();
+    }
+}

@@ -418,6 +418,7 @@ impl Identity {
     pub fn note(&self) -> Note {
         Note {
             number: 0,
+            before: 0,
             database: (self.database.1, self.made.0),
             log: self.side.map_or((0, 0), |[(_, log), _]| (log, self.made.1)),
         }
@@ -558,7 +559,7 @@ fn take_place(path: &Path) -> Result<bool> {
         number,
         ..identity.note()
     };
-    guard.write_note(note, true).with_context(why)?;
+    guard.write_note(note.committed(), true).with_context(why)?;
     Ok(true)
 }
 

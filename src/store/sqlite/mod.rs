@@ -11,6 +11,7 @@ mod history;
 mod strangers;
 mod ticket;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -35,7 +36,7 @@ use super::{
 };
 use crate::clock::{Clock, Moment};
 use crate::duration::{from_millis, millis, show};
-use crate::guard::{self, Guard, Hold};
+use crate::guard::{self, Guard, Hold, Note};
 use crate::lock::{
     Ahead, Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
@@ -260,13 +261,18 @@ pub fn version() -> &'static str {
     rusqlite::version()
 }
 
-/// Opens the guard file again, to ask, where another stands in its place. After rows were read, or may not be written any
-/// more by others: whose bytes are in the new one, by their rows, is not to be judged by the old.
-fn renew_guard(guard: &mut Option<Guard>, database: &Path) -> Result<()> {
+/// Opens the guard file again where another stands in its place: to ask, and for who changes something to write in it, for his
+/// may be the first write of a boot. After rows were read, or may not be written any more by others: whose bytes are in the new
+/// one, by their rows, is not to be judged by the old.
+fn renew_guard(guard: &mut Option<Guard>, database: &Path, purpose: Purpose) -> Result<()> {
     if guard.as_ref().is_some_and(|guard| !guard.is_replaced()) {
         return Ok(());
     }
-    *guard = match Guard::open_to_ask(database) {
+    let opened = match purpose {
+        Purpose::Look => Guard::open_to_ask(database),
+        Purpose::Change | Purpose::Take(_) => Guard::open_to_write(database),
+    };
+    *guard = match opened {
         Ok(guard) => Some(guard),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
@@ -309,7 +315,7 @@ impl SqliteStore {
             Purpose::Take(_) => Some(file::open_guard(path)?),
             Purpose::Change | Purpose::Look => {
                 let mut guard = None;
-                renew_guard(&mut guard, path)?;
+                renew_guard(&mut guard, path, purpose)?;
                 guard
             }
         };
@@ -465,22 +471,28 @@ impl SqliteStore {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
         if !matches!(self.purpose, Purpose::Take(_)) {
-            renew_guard(&mut self.guard, &self.path)?;
+            renew_guard(&mut self.guard, &self.path, self.purpose)?;
+        }
+        let (serial, boot) = ticket::serial_and_boot(&transaction)?;
+        let is_new_boot = self.clock.boot_id().is_some() && boot.as_deref() != self.clock.boot_id();
+        if is_new_boot && !is_synced {
+            return Ok(None);
         }
         let guard = self.guard.as_ref().filter(|_| self.vouches);
+        let path = &self.path;
+        let cannot = |what: &str| format!("cannot {what} {}", Guard::path_for(path).display());
         // Had until this is committed. Without it, whoever is about to enter a database that was replaced a moment ago would draw
         // the number that somebody draws in the new one, and neither would know of the other.
-        let turn = guard.filter(|_| in_turn).map(Guard::take_turn).transpose();
-        let turn =
-            turn.with_context(|| format!("cannot lock {}", Guard::path_for(&self.path).display()))?;
+        let turn = guard
+            .filter(|_| in_turn || is_new_boot)
+            .map(Guard::take_turn)
+            .transpose()
+            .with_context(|| cannot("lock"))?;
         if matches!(turn, Some(None)) {
             return Err(connection::busy().into());
         }
         let noted = guard.map(Guard::note).transpose();
-        let noted = noted
-            .with_context(|| format!("cannot read {}", Guard::path_for(&self.path).display()))?
-            .flatten();
-        let (serial, boot) = ticket::serial_and_boot(&transaction)?;
+        let noted = noted.with_context(|| cannot("read"))?.flatten();
         // The clocks are read now that the write lock is had: however long that took, it counts for nobody.
         let rules = Rules {
             clock: &self.clock,
@@ -488,14 +500,15 @@ impl SqliteStore {
             now: self.clock.now(),
             guard,
             noted,
-            next_note: self.identity.note(),
-            is_as_left: noted.is_some_and(|note| note.number == serial),
+            next_note: Note {
+                before: serial,
+                ..self.identity.note()
+            },
+            drawn: Cell::new(None),
+            is_as_left: noted.is_some_and(|note| note.is_of(serial)),
             is_synced,
         };
-        if self.clock.boot_id().is_some() && boot.as_deref() != self.clock.boot_id() {
-            if !is_synced {
-                return Ok(None);
-            }
+        if is_new_boot {
             ticket::begin_boot(&transaction, &rules)?;
         }
         let done = match act(&transaction, &rules) {
@@ -503,6 +516,13 @@ impl SqliteStore {
             other => other?,
         };
         transaction.commit()?;
+        if let (Some(guard), Some(drawn)) = (guard, rules.drawn.get()) {
+            // Before anybody acts on what was committed, and with the turn still had: see `Note::is_of`. A power failure may
+            // take it back, for it ends all whom it is about.
+            guard
+                .write_note(drawn.committed(), false)
+                .with_context(|| cannot("write"))?;
+        }
         Ok(Some(done))
     }
 
@@ -713,7 +733,7 @@ impl SqliteStore {
         let transaction = self.connection.unchecked_transaction().with_context(why)?;
         let (serial, _) = ticket::serial_and_boot(&transaction).with_context(why)?;
         let noted = guard.note().with_context(why)?;
-        if noted.is_none_or(|note| note.number == serial) {
+        if noted.is_none_or(|note| note.is_of(serial)) {
             return Ok(Vec::new());
         }
         let known = ticket::known_bytes(&transaction, guard.inode()).with_context(why)?;
@@ -782,7 +802,7 @@ impl SqliteStore {
         let why = || format!("cannot read {}", self.path.display());
         let transaction = self.connection.unchecked_transaction().with_context(why)?;
         let tickets = find(&transaction).with_context(why)?;
-        renew_guard(&mut self.guard, &self.path)?;
+        renew_guard(&mut self.guard, &self.path, self.purpose)?;
         let rules = self.rules();
         let mut held = Vec::new();
         for ticket in tickets {
@@ -804,6 +824,7 @@ impl SqliteStore {
             // Whoever only reads draws no number.
             noted: None,
             next_note: self.identity.note(),
+            drawn: Cell::new(None),
             is_as_left: true,
             is_synced: false,
         }

@@ -1,6 +1,7 @@
 //! Tickets as rows: reading them, and the statements that change them. All of it happens inside a transaction that
 //! the caller began. The rules of the line are those of `line`; here it is walked.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
@@ -50,8 +51,9 @@ pub struct Rules<'a> {
     pub noted: Option<Note>,
     /// What it is to say of the next, but for the number.
     pub next_note: Note,
-    /// Whether that is the database's own too. Otherwise another was put in its place, or an old copy of it, or whoever
-    /// drew the last one did not come to commit it.
+    /// What it says since this transaction has drawn one, which is not committed.
+    pub drawn: Cell<Option<Note>>,
+    /// Whether this is the database of which it says that. Otherwise another was put in its place, or an old copy of it.
     pub is_as_left: bool,
     /// Whether the commit will survive a power failure.
     pub is_synced: bool,
@@ -84,6 +86,7 @@ impl Rules<'_> {
             number,
             ..self.next_note
         };
+        self.drawn.set(Some(note));
         let written = self.guard.map(|guard| guard.write_note(note, is_synced));
         written
             .unwrap_or(Ok(()))
