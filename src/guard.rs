@@ -13,6 +13,7 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,9 @@ const CREATION: i64 = 0;
 /// The byte of whoever gives out numbers: one at a time, of all databases that stand at the path one after the other. Their write
 /// locks are each database's own.
 const TURN: i64 = 1;
+
+/// Those two.
+pub const RESERVED: RangeInclusive<u64> = 0..=1;
 
 /// The first byte that a ticket may draw; those below are reserved.
 const FIRST: i64 = 1024;
@@ -158,6 +162,13 @@ impl Guard {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "not a regular file",
+            ));
+        }
+        // What is written here would stand in the other file, too.
+        if metadata.nlink() > 1 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it has another name (a hard link)",
             ));
         }
         Ok(Self {
@@ -325,7 +336,7 @@ impl Guard {
     /// can when one enters that excludes them.
     ///
     /// # Errors
-    /// Those of open(2), fcntl(2) and the system's random numbers.
+    /// Those of open(2), fcntl(2) and the system's random numbers. "Address in use" is a lock on the whole file, by whatever program.
     pub fn hold(&self, shares: bool) -> io::Result<Hold> {
         let open = || {
             OpenOptions::new()
@@ -358,11 +369,8 @@ impl Guard {
         if hold.lock_own()? {
             return Ok(hold);
         }
-        Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            // Nobody draws a byte that another has: a lock on many of them is no ticket's.
-            "another program has locked all of it",
-        ))
+        // Nobody draws a byte that another has.
+        Err(io::ErrorKind::AddrInUse.into())
     }
 }
 

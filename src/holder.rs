@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -50,11 +51,16 @@ fn command_of(pid: i32) -> String {
     command_line(words)
 }
 
-/// A process of which nothing else is known: `pid 812 (sleep 30)`.
+/// A process of which nothing else is known: `pid 812 (sleep 30)`, or of another user `pid 812 of bob (sleep 30)`.
 pub fn show_process(pid: i32) -> String {
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
+    let of = match owner {
+        Ok(uid) if uid != getuid().as_raw() => format!(" of {}", user_name(uid)),
+        _ => String::new(),
+    };
     match &*command_of(pid) {
-        "" => format!("pid {pid}"),
-        command => format!("pid {pid} ({command})"),
+        "" => format!("pid {pid}{of}"),
+        command => format!("pid {pid}{of} ({command})"),
     }
 }
 

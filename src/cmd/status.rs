@@ -43,8 +43,8 @@ pub fn run(args: &Status, common: &Common) -> Result<Exit> {
         }
     }
     output::print(&seen.text(args.json, screen::room(&io::stdout())))?;
-    if let Some(warning) = seen.warning.filter(|_| !common.quiet) {
-        output::say(&warning);
+    for warning in seen.warnings.iter().filter(|_| !common.quiet) {
+        output::say(warning);
     }
     Ok(Exit::Done)
 }
@@ -96,7 +96,7 @@ struct Seen {
     waiting: HashMap<LockName, usize>,
     /// Who they are, in order, where locks were asked for by name.
     line: Option<Vec<Held>>,
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 fn look(args: &Status, common: &Common) -> Result<Seen> {
@@ -109,7 +109,7 @@ fn look(args: &Status, common: &Common) -> Result<Seen> {
             asked,
             held: Vec::new(),
             waiting: HashMap::new(),
-            warning: None,
+            warnings: Vec::new(),
         });
     };
     let (mut held, mut waiting, mut line) = (Vec::new(), HashMap::new(), None);
@@ -141,7 +141,11 @@ fn look(args: &Status, common: &Common) -> Result<Seen> {
         held,
         waiting,
         line,
-        warning: if args.watch { None } else { store.warning()? },
+        warnings: if args.watch {
+            Vec::new()
+        } else {
+            store.warnings()?
+        },
     })
 }
 

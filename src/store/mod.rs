@@ -371,12 +371,12 @@ pub trait Store {
     /// The store cannot be used.
     fn history(&self, query: &Query) -> Result<History>;
 
-    /// What people who look should know besides: of holders about whom the store knows nothing.
+    /// What people who look should know besides: of holders about whom the store knows nothing, and who can block it.
     ///
     /// # Errors
     /// The store cannot be used.
-    fn warning(&mut self) -> Result<Option<String>> {
-        Ok(None)
+    fn warnings(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
     }
 
     /// Looks whether the store is still the one that was opened, and sees from now on what others have written since:

@@ -193,6 +193,7 @@ fn an_empty_file_is_filled_once_by_many_first_openers() {
     for _ in 0..10 {
         let sandbox = Sandbox::new();
         File::create(sandbox.db()).expect("a fresh directory");
+        set_mode(sandbox.db(), 0o600);
         let openers: Vec<Running<'_>> = (0..24)
             .map(|n| {
                 sandbox

@@ -130,7 +130,7 @@ fn no_value_in_any_column_ends_a_command_by_a_panic_or_speaks_to_a_terminal() {
     );
 }
 
-const IS_ANOTHERS: &str = "is another user's, in a directory that everybody may write to";
+const IS_ANOTHERS: &str = "is another user's (*), in a directory that everybody may write to";
 
 #[test]
 fn a_strangers_link_in_a_directory_for_all_is_not_followed() {
@@ -235,7 +235,7 @@ fn a_guard_file_that_a_stranger_made_anew_is_not_used() {
     fs::write(sandbox.guard(), "").expect("our own directory");
     chown(sandbox.guard(), Some(1000), Some(1000)).expect("we are root");
     fs::set_permissions(sandbox.dir(), Permissions::from_mode(0o1777)).expect("ours");
-    run().is_store_error(&format!("cannot open *: *-guard {IS_ANOTHERS}"));
+    run().is_store_error(&format!("cannot use *: *-guard {IS_ANOTHERS}"));
 }
 
 #[test]
@@ -247,7 +247,10 @@ fn a_program_that_locks_all_of_the_guard_file_is_told_of() {
     let call = sandbox.program("python3").args(["-c", script]);
     let reader = call.start_ready();
     let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
-    let why = "cannot lock *-guard: another program has locked all of it";
+    let why = &format!(
+        "cannot lock *-guard: pid {} (*) has locked all of it",
+        reader.pid()
+    );
     outcome.is_store_error(why);
     reader.kill();
     let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();

@@ -28,6 +28,7 @@ mod restore;
 mod run;
 mod signals;
 mod status;
+mod strangers;
 mod support;
 mod terminal;
 mod timeline;

@@ -2,7 +2,8 @@
 //! fences go on growing.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{Running, SOON, Sandbox, for_each, ms, throughout, until};
@@ -33,6 +34,7 @@ fn holder_after_the_copy<'a>(sandbox: &'a Sandbox, script: &str) -> Running<'a> 
         connection
             .execute(vacuum, [path.to_str().expect("plain")])
             .expect("there is room");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("our own");
         let copy = rusqlite::Connection::open(path).expect("it was made");
         copy.execute_batch(change).expect("a database of ours");
     }

@@ -236,7 +236,7 @@ impl Sandbox {
     pub fn tenure_as(&self, id: u32, groups: &str) -> Call<'_> {
         let copy = self.root.path().join("tenure");
         if !copy.exists() {
-            fs::set_permissions(self.root.path(), Permissions::from_mode(0o711)).expect("our own");
+            self.allow_entry();
             // By another process, as in `write_program`.
             self.program("cp")
                 .args([Path::new(TENURE), &copy])
@@ -257,6 +257,11 @@ impl Sandbox {
             },
             if groups.is_empty() { "--" } else { groups },
         ])
+    }
+
+    /// Lets other users come into [`Self::dir`], as far as its own mode allows.
+    pub fn allow_entry(&self) {
+        fs::set_permissions(self.root.path(), Permissions::from_mode(0o711)).expect("our own");
     }
 
     /// The fencing number that a `run` of this lock is given.

@@ -1,70 +1,69 @@
-//! Who keeps the database locked, for a message: the kernel's list of file locks names the process.
+//! Who keeps the database locked, for a message: a process that is stopped in the middle of a write, or one that has no
+//! business there. Whoever may read a file may lock it.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
-use super::file;
-use crate::holder;
+use rusqlite::ErrorCode;
+
+use super::{file, locks, trust};
+use crate::duration::show;
+use crate::guard;
 
 /// The bytes of the `-shm` file by which SQLite's writers, checkpointers and recoverers exclude each other
 /// (<https://sqlite.org/walformat.html>, "WAL Locks").
-const WRITERS: std::ops::RangeInclusive<u64> = 120..=122;
+const WRITERS: RangeInclusive<u64> = 120..=122;
 
-/// How often the list is read before it is believed that no writer is in it.
-const LOOKS: usize = 10;
-
-/// `pid 812 (sqlite3 l.db)`, as far as it can be told from here.
-pub fn of(database: &Path) -> Option<String> {
-    let inode = fs::metadata(file::beside(database, "-shm")).ok()?.ino();
-    // The kernel gives the list piecemeal, and what changes meanwhile may hide an entry that does not.
-    let pid = (0..LOOKS).find_map(|_| {
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        locks.lines().find_map(|line| writer(line, inode))
-    })?;
-    Some(holder::show_process(pid))
-}
-
-/// The pid from a line such as `3: POSIX  ADVISORY  WRITE 812 fe:01:1234 120 120`, if it is a writer's lock on
-/// that inode. Locks of processes in other pid namespaces show as pid 0.
-fn writer(line: &str, inode: u64) -> Option<i32> {
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    let [_, "POSIX", _, "WRITE", pid, file, start, end] = fields[..] else {
-        return None;
-    };
-    let on_file = file.rsplit(':').next()?.parse() == Ok(inode);
-    let start: u64 = start.parse().ok()?;
-    let end: u64 = if end == "EOF" {
-        u64::MAX
-    } else {
-        end.parse().ok()?
-    };
-    let overlaps = start <= *WRITERS.end() && end >= *WRITERS.start();
-    pid.parse()
-        .ok()
-        .filter(|pid| on_file && overlaps && *pid > 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_writer_is_found_in_the_kernels_list() {
-        assert_eq!(
-            writer("3: POSIX  ADVISORY  WRITE 812 fe:01:1234 120 120", 1234),
-            Some(812)
-        );
-        for other in [
-            "3: POSIX  ADVISORY  WRITE 812 fe:01:1235 120 120",
-            "3: POSIX  ADVISORY  READ 812 fe:01:1234 120 120",
-            "3: POSIX  ADVISORY  WRITE 812 fe:01:1234 123 127",
-            "3: OFDLCK ADVISORY  WRITE -1 fe:01:1234 0 EOF",
-            "3: -> POSIX  ADVISORY  WRITE 812 fe:01:1234 120 120",
-            "3: POSIX  ADVISORY  WRITE 0 fe:01:1234 120 120",
-            "",
-        ] {
-            assert_eq!(writer(other, 1234), None, "{other}");
-        }
+/// Those who hold up a writer, as far as they can be seen.
+fn of(database: &Path) -> BTreeSet<i32> {
+    let inode = |ending| fs::metadata(file::beside(database, ending)).map(|found| found.ino());
+    let mut pids = BTreeSet::new();
+    if let Ok(inode) = inode("-shm") {
+        pids.extend(locks::owners(inode, |lock| lock.overlaps(&WRITERS)));
     }
+    if let Ok(inode) = inode("-guard") {
+        pids.extend(locks::owners(inode, |lock| lock.overlaps(&guard::RESERVED)));
+    }
+    pids
+}
+
+/// What is known of a lock that has kept this process out for so long: `it is locked by pid 812 (sqlite3 l.db), and has been for 10s`.
+pub fn about(database: &Path, waited: Duration) -> String {
+    let pids = of(database);
+    let mut message = String::from("it is locked");
+    if let Some(who) = locks::show(&pids) {
+        let _ = write!(message, " by {who}");
+    }
+    let _ = write!(message, ", and has been for {}", show(waited));
+    if pids.is_empty() {
+        message += ", by a process that cannot be seen from here (root may see it)";
+    }
+    if let Some(hint) = trust::exposure(database) {
+        let _ = write!(message, "; {hint}");
+    }
+    message
+}
+
+/// Who has locked all of the guard file.
+pub fn of_all(inode: u64) -> Option<String> {
+    let pids = locks::owners(inode, |lock| {
+        lock.bytes.end() - lock.bytes.start() > *guard::RESERVED.end()
+    });
+    locks::show(&pids)
+}
+
+/// Whether an error says that others have the database locked.
+pub fn is_locked(error: &anyhow::Error) -> bool {
+    let code = error
+        .downcast_ref::<rusqlite::Error>()
+        .and_then(rusqlite::Error::sqlite_error_code);
+    matches!(
+        code,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed)
+    )
 }

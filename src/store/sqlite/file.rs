@@ -23,6 +23,7 @@ use rustix::process::umask;
 use super::connection::SETTLING;
 use super::strangers;
 use super::ticket::BOOT_JUMP;
+use super::trust::{BESIDE, check_owner};
 use crate::chance;
 use crate::clock::Clock;
 use crate::guard::{Guard, Note};
@@ -195,23 +196,6 @@ fn parts(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     })
 }
 
-/// Refuses what lies in a directory such as `/tmp`, to which everybody may write, and is neither the caller's nor root's, nor
-/// the directory's owner's, nor that of whoever else is trusted with it. A link may have been laid there for the caller to
-/// make a file of his where it points, and a file to give its mode to the one that he makes. Kernels have the same rule
-/// for links, which not all of them are told to keep, and nobody who reads links himself.
-fn check_owner(path: &Path, owner: u32, also: Option<u32>) -> Result<()> {
-    let around = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
-    let is_for_all = around.mode() & 0o002 != 0;
-    let own = rustix::process::geteuid().as_raw();
-    if is_for_all && ![own, 0, around.uid()].contains(&owner) && also != Some(owner) {
-        bail!(
-            "{} is another user's, in a directory that everybody may write to",
-            path.display()
-        );
-    }
-    Ok(())
-}
-
 /// Refuses file systems on which locks cannot be relied on; `Ok(false)` where the user took that upon himself.
 ///
 /// # Errors
@@ -293,7 +277,7 @@ pub fn peek(path: &Path) -> Result<Content> {
 /// # Errors
 /// It is one, and the message says of which database.
 pub fn check_name(path: &Path) -> Result<()> {
-    for ending in ["-guard", "-wal", "-shm", "-journal"] {
+    for ending in BESIDE {
         let name = path.as_os_str().as_encoded_bytes();
         let database = name.strip_suffix(ending.as_bytes()).map(OsStr::from_bytes);
         if let Some(database) = database.map(Path::new).filter(|path| path.is_file()) {
@@ -384,16 +368,17 @@ fn device_and_inode(file: &Statx) -> (u64, u64) {
 /// Whether a file with several names has one that is not a maker's, who gives it its own and takes the temporary one
 /// away. One that was killed in between left that to us.
 fn has_other_name(path: &Path, inode: u64) -> io::Result<bool> {
-    for entry in makers_files(path)? {
-        if entry.metadata().is_ok_and(|found| found.ino() == inode) {
-            let _ = fs::remove_file(entry.path());
+    for workshop in workshops(path)? {
+        let made = workshop.join(MADE);
+        if fs::symlink_metadata(&made).is_ok_and(|found| found.ino() == inode) {
+            let _ = fs::remove_file(made);
         }
     }
     Ok(fs::symlink_metadata(path).is_ok_and(|found| found.nlink() > 1))
 }
 
-/// What makers of this database have under temporary names.
-fn makers_files(path: &Path) -> io::Result<Vec<fs::DirEntry>> {
+/// The directories in which makers of this database are at work, or were.
+fn workshops(path: &Path) -> io::Result<Vec<PathBuf>> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(Vec::new());
     };
@@ -407,6 +392,7 @@ fn makers_files(path: &Path) -> io::Result<Vec<fs::DirEntry>> {
     Ok(fs::read_dir(directory)?
         .flatten()
         .filter(is_makers)
+        .map(|entry| entry.path())
         .collect())
 }
 
@@ -679,37 +665,56 @@ impl Drop for OwnUmask {
 
 /// Side files of a deleted database, which SQLite would take for the new one's, and what a maker that was killed
 /// left behind.
-fn remove_leftovers(path: &Path) -> io::Result<()> {
+fn remove_leftovers(path: &Path) -> Result<()> {
     // The log last: by that it is known that there is something to remove.
     for ending in ["-journal", "-shm", "-wal"] {
-        match fs::remove_file(beside(path, ending)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        let file = beside(path, ending);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", file.display()));
+            }
             _ => {}
         }
     }
-    for entry in makers_files(path)? {
-        let _ = fs::remove_file(entry.path());
+    for workshop in workshops(path)? {
+        let _ = fs::remove_dir_all(workshop);
     }
     Ok(())
 }
 
-/// Stands in the name of a database that is being made, before its random number.
+/// Stands in the name of the directory in which a database is made, before its random number.
 const MAKING_INFIX: &str = ".making-";
 
-/// A whole new database under a temporary name, synced, with no side files.
-fn build(path: &Path, guard: &Guard, clock: &Clock) -> Result<PathBuf> {
-    let number = chance::bytes().context("cannot draw a name")?;
-    let temporary = beside(
-        path,
-        &format!("{MAKING_INFIX}{:016x}", u64::from_ne_bytes(number)),
-    );
-    let built = build_at(&temporary, guard, clock);
-    if built.is_err() {
-        for ending in ["", "-wal", "-shm", "-journal"] {
-            let _ = fs::remove_file(beside(&temporary, ending));
-        }
+/// The name that it has in there.
+const MADE: &str = "new.db";
+
+/// A whole new database, synced, in a directory of its own, which goes when this is dropped. Nobody else can come in there and
+/// lay a journal beside the new file, which SQLite would play back.
+struct Built {
+    workshop: PathBuf,
+}
+
+impl Built {
+    fn new(path: &Path, guard: &Guard, clock: &Clock) -> Result<Self> {
+        let number = chance::bytes().context("cannot draw a name")?;
+        let name = format!("{MAKING_INFIX}{:016x}", u64::from_ne_bytes(number));
+        let built = Self {
+            workshop: beside(path, &name),
+        };
+        DirBuilder::new().mode(0o700).create(&built.workshop)?;
+        build_at(&built.database(), guard, clock)?;
+        Ok(built)
     }
-    built.map(|()| temporary)
+
+    fn database(&self) -> PathBuf {
+        self.workshop.join(MADE)
+    }
+}
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.workshop);
+    }
 }
 
 fn build_at(temporary: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
@@ -764,14 +769,15 @@ fn bare(schema: &str) -> String {
 
 /// Gives the new database its name, whole or not at all.
 fn put_in_place(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
-    let temporary = build(path, guard, clock)?;
+    let built = Built::new(path, guard, clock)?;
+    let temporary = built.database();
     let linked = fs::hard_link(&temporary, path).or_else(|error| match error.kind() {
         ErrorKind::AlreadyExists => Err(error),
         // A file system without links; this too never replaces what is there.
         _ => renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE)
             .map_err(io::Error::from),
     });
-    let _ = fs::remove_file(&temporary);
+    drop(built);
     match linked {
         // Somebody put a file there by hand: whoever opens it next judges it.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
@@ -793,10 +799,7 @@ fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)?;
     check_owner(path, target.metadata()?.uid(), None)?;
-    let temporary = build(path, guard, clock)?;
-    let image = fs::read(&temporary);
-    let _ = fs::remove_file(&temporary);
-    let image = image?;
+    let image = fs::read(Built::new(path, guard, clock)?.database())?;
     let (first, rest) = image
         .split_at_checked(SECTOR_BYTES)
         .context("the new database has less than a sector")?;

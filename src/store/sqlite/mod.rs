@@ -1,20 +1,22 @@
 //! The store in a SQLite file: opening it, the one way to write, and the statements.
 //!
-//! `file` owns the database as a file, `connection` opens it, `ticket` has the rows and their statements, `circle`
-//! finds waits that would not end, `history` has the log, `blocker` tells who keeps the database locked, `schema.sql` is the layout.
+//! `file` owns the database as a file, `trust` judges what lies beside it, `connection` opens it, `ticket` has the rows and their
+//! statements, `circle` finds waits that would not end, `history` has the log, `schema.sql` is the layout. For messages,
+//! `blocker` says who keeps the database locked, `strangers` who has locks of which it knows nothing, `locks` reads the kernel's lists.
 
 mod blocker;
 mod circle;
 mod connection;
 mod file;
 mod history;
+mod locks;
 mod strangers;
 mod ticket;
+mod trust;
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -35,7 +37,7 @@ use super::{
     Answer, Backlog, Durability, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store,
 };
 use crate::clock::{Clock, Moment};
-use crate::duration::{from_millis, millis, show};
+use crate::duration::{from_millis, millis};
 use crate::guard::{self, Guard, Hold, Note};
 use crate::lock::{
     Ahead, Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
@@ -160,8 +162,19 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
                 continue;
             }
         }
+        trust::check_side_files(&path, Purpose::Look)?;
         if purpose != Purpose::Look {
+            let may_write = rustix::fs::access(&path, Permission::WRITE_OK);
+            may_write
+                .map_err(std::io::Error::from)
+                .with_context(|| format!("cannot write {}", path.display()))?;
             file::wait_for_lost_holders(&path)?;
+        }
+        if matches!(purpose, Purpose::Take(_)) {
+            trust::check_database(&path)?;
+        }
+        if purpose != Purpose::Look {
+            trust::claim_side_files(&path, purpose)?;
         }
         // Twice the same file around the open: then it is the one that SQLite has.
         let Some(identity) = file::identity(&path)? else {
@@ -294,17 +307,23 @@ impl SqliteStore {
     ) -> Result<Option<Self>> {
         let why = || format!("cannot open {}", path.display());
         let may_write = rustix::fs::access(path, Permission::WRITE_OK);
-        if purpose != Purpose::Look {
-            may_write
-                .map_err(std::io::Error::from)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
         let patience = Deadline::new();
         patience.set(PATIENCE);
-        let connection = connection::open(path, may_write.is_ok(), &patience).with_context(why)?;
+        let connection = connection::open(path, may_write.is_ok(), &patience);
+        let connection = connection
+            .map_err(|error| {
+                if blocker::is_locked(&error) {
+                    anyhow!(blocker::about(path, PATIENCE))
+                } else {
+                    error
+                }
+            })
+            .with_context(why)?;
         if !file::is_in_place(path, identity).with_context(why)? {
             return Ok(None);
         }
+        // Those that SQLite has made or found by now, before a word is written into them.
+        trust::check_side_files(path, purpose)?;
         let identity = match identity.with_side_files(path) {
             Ok(identity) => identity,
             // Of a file that was opened to be read, or whose journal somebody changed: it is all there is.
@@ -415,6 +434,7 @@ impl SqliteStore {
                 }
                 _ if connection::is_unsettled(&error) && began.elapsed() < SETTLING => {
                     wait::pause(BUSY_PAUSE);
+                    trust::claim_side_files(&self.path, self.purpose)?;
                     self.connection = connection::open(&self.path, true, &self.patience)
                         .with_context(|| format!("cannot open {}", self.path.display()))?;
                     set_durability(&self.connection, self.durability())?;
@@ -433,14 +453,12 @@ impl SqliteStore {
     /// The error that says who holds the file up. After a short time nobody does, and to look at all locks of the system
     /// would hold up everybody who locks anything.
     fn is_locked(&self, patience: Duration) -> anyhow::Error {
-        let mut message = format!("cannot write {}: it is locked", self.path.display());
-        if patience == PATIENCE {
-            if let Some(blocker) = blocker::of(&self.path) {
-                let _ = write!(message, " by {blocker}");
-            }
-            let _ = write!(message, ", and has been for {}", show(patience));
-        }
-        anyhow!(message)
+        let what = if patience == PATIENCE {
+            blocker::about(&self.path, patience)
+        } else {
+            "it is locked".into()
+        };
+        anyhow!("cannot write {}: {what}", self.path.display())
     }
 
     fn try_write<T>(
@@ -719,6 +737,13 @@ impl SqliteStore {
         guard.tie(fd).with_context(why)
     }
 
+    fn about_lock_on_all(&self) -> String {
+        let who = blocker::of_all(self.guard.as_ref().map_or(0, Guard::inode));
+        let who = who.unwrap_or_else(|| "another program".into());
+        let hint = trust::exposure(&self.path).map(|hint| format!("; {hint}"));
+        format!("{who} has locked all of it{}", hint.unwrap_or_default())
+    }
+
     fn cannot_lock_guard(&self) -> String {
         format!("cannot lock {}", Guard::path_for(&self.path).display())
     }
@@ -738,6 +763,31 @@ impl SqliteStore {
         }
         let known = ticket::known_bytes(&transaction, guard.inode()).with_context(why)?;
         guard.unknown_bytes(&known).with_context(why)
+    }
+
+    /// What is to be said of holders about whom the database knows nothing.
+    fn warning_of_strangers(&mut self) -> Result<Option<String>> {
+        let unknown = self.unknown_bytes()?;
+        if unknown.is_empty() {
+            return Ok(None);
+        }
+        // Who has come in between and has no row yet, or none any more, is in none or both.
+        wait::pause(COMING);
+        let again = self.unknown_bytes()?;
+        let left: Vec<i64> = unknown
+            .into_iter()
+            .filter(|byte| again.contains(byte))
+            .collect();
+        if left.is_empty() {
+            return Ok(None);
+        }
+        let inode = self.guard.as_ref().map_or(0, Guard::inode);
+        let who = strangers::of(inode, &left);
+        Ok(Some(format!(
+            "no lock can be taken in {} now: it was put in the place of another database, of which processes hold locks that are not in it{}",
+            self.path.display(),
+            who.map_or_else(String::new, |who| format!(": {who}"))
+        )))
     }
 
     /// Whether the path that was named leads to another database by now, or to none.
@@ -900,6 +950,10 @@ impl Store for SqliteStore {
                 let hold = self.guard.as_ref().map(|guard| guard.hold(shares));
                 self.hold = match hold.transpose() {
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => None,
+                    // Nobody draws a byte that another has: a lock on many of them is no ticket's.
+                    Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                        bail!("{}: {}", self.cannot_lock_guard(), self.about_lock_on_all())
+                    }
                     other => other.with_context(|| self.cannot_lock_guard())?,
                 };
                 is_stale = self.hold.is_none();
@@ -1271,28 +1325,10 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    fn warning(&mut self) -> Result<Option<String>> {
-        let unknown = self.unknown_bytes()?;
-        if unknown.is_empty() {
-            return Ok(None);
-        }
-        // Who has come in between and has no row yet, or none any more, is in none or both.
-        wait::pause(COMING);
-        let again = self.unknown_bytes()?;
-        let left: Vec<i64> = unknown
-            .into_iter()
-            .filter(|byte| again.contains(byte))
-            .collect();
-        if left.is_empty() {
-            return Ok(None);
-        }
-        let inode = self.guard.as_ref().map_or(0, Guard::inode);
-        let who = strangers::of(inode, &left);
-        Ok(Some(format!(
-            "no lock can be taken in {} now: it was put in the place of another database, of which processes hold locks that are not in it{}",
-            self.path.display(),
-            who.map_or_else(String::new, |who| format!(": {who}"))
-        )))
+    fn warnings(&mut self) -> Result<Vec<String>> {
+        let of_strangers = self.warning_of_strangers()?;
+        let all = [of_strangers, trust::warning(&self.path)];
+        Ok(all.into_iter().flatten().collect())
     }
 
     fn foresee_end(&mut self, lease: &Lease) -> bool {
