@@ -2,5 +2,5 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-link-lib=static=gcc_eh");
+    println!("cargo:rustc-link-lib=static:-bundle=gcc_eh");
 }

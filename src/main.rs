@@ -1,37 +1,12 @@
 //! `tenure`: parse, dispatch, print one error line, end as the command did.
 
-mod chance;
-mod child;
-mod cli;
-mod clock;
-mod cmd;
-mod duration;
-mod exit;
-#[cfg(test)]
-mod fuzz;
-mod guard;
-mod history;
-mod holder;
-mod line;
-mod lock;
-#[cfg(test)]
-mod model;
-mod obstacle;
-mod output;
-mod secret;
-mod signals;
-mod standing;
-mod store;
-mod timeline;
-mod wait;
-mod watchdog;
-
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::Cli;
-use crate::exit::Exit;
+use tenure::cli::Cli;
+use tenure::exit::Exit;
+use tenure::{cmd, output, signals};
 
 fn main() -> ExitCode {
     let exit = match Cli::try_parse() {

@@ -303,9 +303,7 @@ impl Signals {
         } else {
             Origin::Process
         };
-        let signal = Signal(
-            c_int::try_from(info.ssi_signo).expect("the kernel's signals are small numbers"),
-        );
+        let signal = Signal(info.ssi_signo.cast_signed());
         Some(Received { signal, origin })
     }
 

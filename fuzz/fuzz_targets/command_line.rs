@@ -2,12 +2,9 @@
 //! terminal.
 
 #![no_main]
-#![allow(dead_code, unused_imports, reason = "the program uses the rest")]
 
-include!("../sources.rs");
-#[path = "../../src/fuzz/claims.rs"]
+#[path = "../../tests/fuzz/claims.rs"]
 mod claims;
-
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 

@@ -2,9 +2,6 @@
 //! left as it was.
 
 #![no_main]
-#![allow(dead_code, unused_imports, reason = "the program uses the rest")]
-
-include!("../sources.rs");
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,9 +10,9 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 
-use crate::lock::{Mode, Request, Token};
-use crate::store::sqlite;
-use crate::store::{Durability, Keeping, Purpose, Query, Store};
+use tenure::lock::{Mode, Request, Token};
+use tenure::store::{Durability, Keeping, Purpose, Query, Store, sqlite};
+use tenure::{holder, output};
 
 /// In memory, where there is such a file system: a disk would be all that is measured.
 static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {

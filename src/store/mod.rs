@@ -103,10 +103,6 @@ pub enum Answer {
     /// The lock is in use with this other number of slots. Nothing was taken.
     OtherSlots(u32),
     /// A request that stands in the line, or may, cannot be told how it stands there. Ask again.
-    #[cfg_attr(
-        not(any(feature = "etcd", feature = "postgres")),
-        expect(dead_code, reason = "a file is at hand or is not")
-    )]
     Unreachable(anyhow::Error),
 }
 

@@ -5,10 +5,10 @@ use std::io;
 
 use super::world::{At, Byte, Job, Mark, NOBODYS, Process, Rest, Row, World, byte, number, owner};
 use super::{Flaw, Script, Setting, Verb};
-use crate::clock::{Clock, Now};
-use crate::line::{self, Relation};
-use crate::lock::{Expiry, GuardMark, Mode, Standing, Terms};
-use crate::standing::{Vouch, standing, stands_in_line};
+use tenure::clock::{Clock, Now};
+use tenure::line::{self, Relation};
+use tenure::lock::{Expiry, GuardMark, Mode, Standing, Terms};
+use tenure::standing::{Vouch, standing, stands_in_line};
 
 /// What is wrong, in a word and for people.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use clap::Parser;
 use serde_json::Value;
 
-use crate::cli::Cli;
-use crate::duration::{parse, parse_patience, parse_ttl, show};
-use crate::lock::{LockName, Token};
-use crate::output::{json_line, printable};
-use crate::signals::Signal;
+use tenure::cli::Cli;
+use tenure::duration::{parse, parse_patience, parse_ttl, show};
+use tenure::lock::{LockName, Token};
+use tenure::output::{json_line, printable};
+use tenure::signals::Signal;
 
 /// Nothing that a terminal obeys.
 fn is_clean(text: &str) -> bool {

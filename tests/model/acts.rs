@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::scene::{Broken, Kernel, Scene};
 use super::world::{At, Byte, Job, Mark, Process, Rest, Row, Watch, byte, owner};
 use super::{Flaw, Script, Verb};
-use crate::line::{self, Relation, Way};
-use crate::lock::{Expiry, Mode, Standing, Terms};
-use crate::obstacle::{InTheWay, obstacle};
+use tenure::line::{self, Relation, Way};
+use tenure::lock::{Expiry, Mode, Standing, Terms};
+use tenure::obstacle::{InTheWay, obstacle};
 
 impl Scene<'_> {
     pub fn lock(&mut self, process: usize, which: Byte) {

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use self::scene::Broken;
 use self::search::explore;
-use crate::lock::Mode;
+use tenure::lock::Mode;
 
 /// What one process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
