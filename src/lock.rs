@@ -142,8 +142,9 @@ pub struct Request {
     pub ttl: Duration,
     /// The locks stay taken this long after the grant, even if they are given back before.
     pub at_least: Duration,
-    /// The lease inside of which this is asked for: it cannot end before this request does.
-    pub enclosing: Option<Token>,
+    /// The leases inside of which this is asked for, the innermost first: none of them can end before this request does. They
+    /// are what the caller was told, and may be other stores', or over.
+    pub enclosing: Vec<Token>,
     pub holder: Holder,
 }
 

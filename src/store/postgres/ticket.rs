@@ -269,6 +269,19 @@ pub fn by_token(tx: &Tx<'_>, token: &Token) -> Result<Option<Ticket>> {
     Ok(find(tx, "token = $1", &[(&token, Type::BYTEA)])?.pop())
 }
 
+/// The first of these tokens whose lease lives in this database.
+fn innermost(tx: &Tx<'_>, told: &[Token]) -> Result<Option<Token>> {
+    if told.is_empty() {
+        return Ok(None);
+    }
+    let bytes: Vec<&[u8]> = told.iter().map(|token| &token.as_bytes()[..]).collect();
+    let mut found = find(tx, "token = any($1)", &[(&bytes, Type::BYTEA_ARRAY)])?;
+    found.retain(|ticket| ticket.is_held && !ticket.standing(tx).is_over());
+    let mut told = told.iter();
+    let innermost = told.find(|token| found.iter().any(|ticket| ticket.token == **token));
+    Ok(innermost.copied())
+}
+
 pub fn of_ids(tx: &Tx<'_>, ids: &[i64]) -> Result<Vec<Ticket>> {
     find(tx, "id = any($1)", &[(&ids, Type::INT8_ARRAY)])
 }
@@ -570,10 +583,8 @@ fn insert(
     let names = names_to_sql(&request.names);
     let token = &asker.token.as_bytes()[..];
     let (file, supervisor_byte, tree_byte) = columns_of(asker.proof);
-    let enclosing = request
-        .enclosing
-        .as_ref()
-        .map(|token| &token.as_bytes()[..]);
+    let enclosing = innermost(tx, &request.enclosing)?;
+    let enclosing = enclosing.as_ref().map(|token| &token.as_bytes()[..]);
     let earliest_end = granted.and_then(|_| earliest_end(tx, request));
     let granted_at = granted.map(|_| tx.now);
     let sql = "insert into tenure.ticket (id, token, names, state, of_run, mode, slots, slot, fence, ttl, at_least,

@@ -418,6 +418,22 @@ pub fn by_token(transaction: &Transaction<'_>, token: &Token) -> Result<Option<T
     Ok(find(transaction, token)?.filter(|ticket| ticket.is_held))
 }
 
+/// The first of these tokens whose lease lives in this database.
+fn innermost(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    told: &[Token],
+) -> Result<Option<Token>> {
+    for token in told {
+        if let Some(ticket) = by_token(transaction, token)?
+            && !rules.standing(&ticket)?.is_over()
+        {
+            return Ok(Some(*token));
+        }
+    }
+    Ok(None)
+}
+
 /// The ticket of a token, held or waiting.
 fn find(transaction: &Transaction<'_>, token: &Token) -> Result<Option<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
@@ -925,6 +941,7 @@ fn insert(
     let (mode, slots) = record::words_of(request.mode);
     let holder = &request.holder;
     let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
+    let enclosing = innermost(transaction, rules, &request.enclosing)?;
     transaction.prepare_cached(INSERT)?.execute(params![
         token.as_bytes(),
         id,
@@ -947,7 +964,7 @@ fn insert(
         mark.map(|mark| mark.waiting),
         mark.map(|mark| mark.supervisor),
         mark.and_then(|mark| mark.tree),
-        request.enclosing.as_ref().map(Token::as_bytes),
+        enclosing.as_ref().map(Token::as_bytes),
         holder.uid,
         holder.host,
         holder.pid,
