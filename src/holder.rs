@@ -11,7 +11,7 @@ use nix::unistd::{Uid, User};
 use rustix::process::{Pid, getpid, getppid, getuid};
 use rustix::system::uname;
 
-use crate::lock::Holder;
+use crate::lock::{Holder, Process};
 use crate::secret;
 
 /// The longest command line kept, in bytes: enough to know a command by, and a row stays on its page.
@@ -50,12 +50,25 @@ fn command_of(pid: i32) -> String {
     command_line(words)
 }
 
-/// A process of which nothing else is known: `pid 812 (sleep 30)`.
-pub fn show_process(pid: i32) -> String {
-    match &*command_of(pid) {
-        "" => format!("pid {pid}"),
-        command => format!("pid {pid} ({command})"),
+/// What can be seen of a process.
+pub fn process(pid: i32) -> Process {
+    Process {
+        pid,
+        command: command_of(pid),
     }
+}
+
+/// A process of which nothing else is known: `pid 812 (sleep 30)`.
+pub fn show_process(process: &Process) -> String {
+    match (process.pid, &*process.command) {
+        (pid, "") => format!("pid {pid}"),
+        (pid, command) => format!("pid {pid} ({command})"),
+    }
+}
+
+/// As a shell takes it for one word, for a command that people can copy.
+pub fn as_word(text: &str) -> String {
+    command_line([OsStr::new(text)].into_iter())
 }
 
 fn describe(pid: Pid, command: String, note: Option<&str>) -> Holder {

@@ -448,6 +448,7 @@ impl Lines {
             }),
             remaining: remaining.or(ttl).unwrap_or_default(),
             standing,
+            orphan: None,
             revoked: record.is_some_and(|record| record.revoked_by.is_some()),
             guarded: ticket.is_run(),
             inside_of: inside_of.and_then(Ticket::fence),

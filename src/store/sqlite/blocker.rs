@@ -22,7 +22,7 @@ pub fn of(database: &Path) -> Option<String> {
         let locks = fs::read_to_string("/proc/locks").ok()?;
         locks.lines().find_map(|line| writer(line, inode))
     })?;
-    Some(holder::show_process(pid))
+    Some(holder::show_process(&holder::process(pid)))
 }
 
 /// The pid from a line such as `3: POSIX  ADVISORY  WRITE 812 fe:01:1234 120 120`, if it is a writer's lock on

@@ -28,6 +28,7 @@ use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
 #[cfg(feature = "postgres")]
 pub use self::file::{is_local, make_directories};
+pub use self::strangers::find_orphans;
 use self::ticket::{Found, Grant, Rules, Ticket};
 use super::record;
 use super::{
