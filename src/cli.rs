@@ -245,6 +245,9 @@ pub struct Release {
     /// forced release makes no two holders on one machine. What `acquire` took is free at once. The other locks
     /// of the same lease go with those that are named.
     ///
+    /// It reserves nothing for you: a waiter that stands in the line enters first. To put another command in the holder's place, have that
+    /// one wait in the line before you force the release.
+    ///
     /// Exits with 76 when nobody holds one of them; the others are taken all the same.
     #[arg(long)]
     pub force: bool,
