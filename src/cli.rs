@@ -58,7 +58,7 @@ pub struct Common {
 
     /// Say nothing of locks that are busy, waited for or not held; the exit status tells
     ///
-    /// A database that cannot be used is still reported.
+    /// A database that cannot be used is still reported, and so is a lock that a lease around the command itself holds.
     #[arg(
         short,
         long,
@@ -98,7 +98,7 @@ pub enum Verb {
     ///
     /// The locks are taken, CMD is started and supervised, and the locks are given back when it ends,
     /// whatever ends it. tenure ends as CMD did: with its exit status, or by the same signal.
-    /// CMD finds TENURE_DB, TENURE_LOCK (the names, one a line), TENURE_TOKEN and TENURE_FENCE in its environment.
+    /// CMD finds TENURE_DB, TENURE_LOCK (the names, one a line), TENURE_TOKEN, TENURE_TOKENS and TENURE_FENCE in its environment.
     #[command(override_usage = "tenure run [OPTIONS] <NAME>... -- <CMD> [ARG]...")]
     Run(Run),
     /// Show who holds what, and who waits
@@ -204,7 +204,8 @@ pub struct Taking {
 
     /// The exit status when a lock is held by another, or the wait ran out
     ///
-    /// From 0 to 255. With 0 and `--quiet`, a job that finds its lock held is skipped in silence.
+    /// From 0 to 255. With 0 and `--quiet`, a job that finds its lock held is skipped in silence. A lock that a lease around the
+    /// command itself holds is no such conflict, but a mistake: it is told, and the exit status is 75.
     #[arg(short = 'E', long, value_name = "NUMBER", default_value_t = Exit::BUSY, value_parser = number(0, u8::MAX), allow_negative_numbers = true)]
     pub conflict_exit_code: u8,
 
@@ -243,6 +244,9 @@ pub struct Release {
     /// A `tenure run` is told to stop its command, and this command returns when the locks are free: even a
     /// forced release makes no two holders on one machine. What `acquire` took is free at once. The other locks
     /// of the same lease go with those that are named.
+    ///
+    /// It reserves nothing for you: a waiter that stands in the line enters first. To put another command in the holder's place, have that
+    /// one wait in the line before you force the release.
     ///
     /// Exits with 76 when nobody holds one of them; the others are taken all the same.
     #[arg(long)]

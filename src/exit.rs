@@ -24,7 +24,7 @@ pub enum Exit {
     Store,
     /// Held by another, or the wait ran out: 75, or what `-E` puts in its place.
     Busy(u8),
-    /// To wait would be for ever; `-E` does not touch this.
+    /// To wait would be for ever, or a lease around the request itself holds the lock; neither `-E` nor `-q` covers this.
     Deadlock,
     /// The token's lease is over or another's, or nobody holds a lock that was to be taken away; under `run`, the lease was
     /// lost and CMD was stopped.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +13,7 @@ use nix::unistd::{Uid, User};
 use rustix::process::{Pid, getpid, getppid, getuid};
 use rustix::system::uname;
 
-use crate::lock::Holder;
+use crate::lock::{Holder, Process};
 use crate::secret;
 
 /// The longest command line kept, in bytes: enough to know a command by, and a row stays on its page.
@@ -51,17 +52,31 @@ fn command_of(pid: i32) -> String {
     command_line(words)
 }
 
-/// A process of which nothing else is known: `pid 812 (sleep 30)`, or of another user `pid 812 of bob (sleep 30)`.
-pub fn show_process(pid: i32) -> String {
+/// What can be seen of a process.
+pub fn process(pid: i32) -> Process {
     let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
-    let of = match owner {
-        Ok(uid) if uid != getuid().as_raw() => format!(" of {}", user_name(uid)),
-        _ => String::new(),
-    };
-    match &*command_of(pid) {
-        "" => format!("pid {pid}{of}"),
-        command => format!("pid {pid}{of} ({command})"),
+    Process {
+        pid,
+        other_user: owner.ok().filter(|uid| *uid != getuid().as_raw()),
+        command: command_of(pid),
     }
+}
+
+/// `pid 812 (sleep 30)`, or of another user `pid 812 of bob (sleep 30)`.
+pub fn show_process(process: &Process) -> String {
+    let mut text = format!("pid {}", process.pid);
+    if let Some(uid) = process.other_user {
+        let _ = write!(text, " of {}", user_name(uid));
+    }
+    if !process.command.is_empty() {
+        let _ = write!(text, " ({})", process.command);
+    }
+    text
+}
+
+/// As a shell takes it for one word, for a command that people can copy.
+pub fn as_word(text: &str) -> String {
+    command_line([OsStr::new(text)].into_iter())
 }
 
 fn describe(pid: Pid, command: String, note: Option<&str>) -> Holder {

@@ -142,8 +142,9 @@ pub struct Request {
     pub ttl: Duration,
     /// The locks stay taken this long after the grant, even if they are given back before.
     pub at_least: Duration,
-    /// The lease inside of which this is asked for: it cannot end before this request does.
-    pub enclosing: Option<Token>,
+    /// The leases inside of which this is asked for, the innermost first: none of them can end before this request does. They
+    /// are what the caller was told, and may be other stores', or over.
+    pub enclosing: Vec<Token>,
     pub holder: Holder,
 }
 
@@ -185,12 +186,37 @@ pub struct Held {
     /// How long until the TTL passes; zero when it has.
     pub remaining: Duration,
     pub standing: Standing,
+    /// Of one whose `run` was killed, and whose job lives on.
+    pub orphan: Option<Orphan>,
     /// Somebody asked with `release --force` that it be given up.
     pub revoked: bool,
     /// A `run` holds it, or held it until it was killed.
     pub guarded: bool,
     /// The fence of the lease inside of which it was taken or asked for, if that is still there.
     pub inside_of: Option<i64>,
+}
+
+/// A job whose supervisor is dead.
+#[derive(Clone, Debug)]
+pub struct Orphan {
+    /// The inode of the guard file, and the byte of it that the job's processes have locked.
+    pub byte: (u64, i64),
+    /// How long `--at-least` keeps the lease, whether or not they end.
+    pub rest: Duration,
+    /// Those that are seen from here; none where nobody has looked.
+    pub processes: Vec<Process>,
+    /// There are no others.
+    pub are_all: bool,
+}
+
+/// A process, for people to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: i32,
+    /// Whose it is, where that is not the caller.
+    pub other_user: Option<u32>,
+    /// Empty where it cannot be seen.
+    pub command: String,
 }
 
 /// What a request in the line has before it, for people to be told.

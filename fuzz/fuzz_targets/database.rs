@@ -44,7 +44,7 @@ fn change(store: &mut dyn Store, mode: Mode) -> anyhow::Result<()> {
         mode,
         ttl: Duration::from_secs(1),
         at_least: Duration::ZERO,
-        enclosing: None,
+        enclosing: Vec::new(),
         holder: holder::of_caller(None),
     };
     store.acquire(&request, Keeping::Bare, true)?;

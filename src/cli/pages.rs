@@ -40,7 +40,7 @@ fn row(exit: Exit) -> (String, &'static str) {
         ),
         Exit::Busy(_) | Exit::Deadlock => (
             code,
-            "busy: a lock is held by another, or the wait ran out; nothing was taken, CMD was not started; `-E N` puts N in its place. Also when waiting would be for ever, which `-E` does not touch",
+            "busy: a lock is held by another, or the wait ran out; nothing was taken, CMD was not started; `-E N` puts N in its place. Also when waiting would be for ever, or a lease around the command itself holds the lock, which neither `-E` nor `-q` covers",
         ),
         Exit::NotHeld => (
             code,

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::take::{Taken, pending_end, take};
-use super::{open, request};
+use super::{nesting, open, request};
 use crate::cli::{Acquire, Common};
 use crate::duration::millis;
 use crate::exit::{Exit, Usage};
@@ -87,10 +87,13 @@ fn acquire(args: &Acquire, common: &Common) -> Result<Exit> {
     } else if args.shell {
         let slot = lease.slot.map(|slot| format!(" TENURE_SLOT={slot}"));
         format!(
-            "export TENURE_TOKEN={} TENURE_FENCE={}{}",
+            "export {}={} TENURE_FENCE={}{} {}={}",
+            nesting::INNERMOST,
             lease.token,
             lease.fence,
-            slot.unwrap_or_default()
+            slot.unwrap_or_default(),
+            nesting::ALL,
+            nesting::with(&lease.token)
         )
     } else {
         lease.token.to_string()

@@ -4,6 +4,7 @@ mod acquire;
 mod extend;
 mod log;
 mod names;
+mod nesting;
 mod release;
 mod run;
 mod status;
@@ -63,9 +64,7 @@ fn request(names: &[LockName], how: &Taking, holder: Holder) -> Result<Request> 
         mode: how.mode(),
         ttl: how.ttl,
         at_least: how.at_least.unwrap_or_default(),
-        enclosing: std::env::var("TENURE_TOKEN")
-            .ok()
-            .and_then(|token| token.parse().ok()),
+        enclosing: nesting::around(),
         holder,
     })
 }

@@ -9,10 +9,10 @@ use super::{explain, not_held, only_some, open, sorted, tell_unlogged, token_of}
 use crate::cli::{Common, Release};
 use crate::exit::{Exit, Usage};
 use crate::holder;
-use crate::lock::{Held, LockName, Standing};
+use crate::lock::{Held, LockName};
 use crate::output;
 use crate::signals::{self, Signal};
-use crate::store::{Purpose, Shown, Store};
+use crate::store::{self, Purpose, Shown, Store};
 use crate::wait;
 
 /// The pause between two looks at a holder that was told to end.
@@ -50,6 +50,16 @@ fn give_back(args: &Release, common: &Common) -> Result<Exit> {
         Shown::Done(held) => done(args, common, &[held], &store.location()),
         Shown::NotHeld => Ok(not_held(common, args.json, &names, &store.location())),
         Shown::OnlySome(all) => Err(only_some(&all)),
+        Shown::OfRun(held) if held.orphan.is_some() => {
+            let mut held = [held];
+            store::find_orphans(&mut held);
+            let [held] = &held;
+            Err(Usage(format!(
+                "{}; the token of a run does not release what it holds",
+                output::busy(&held.names, held)
+            ))
+            .into())
+        }
         Shown::OfRun(held) => Err(Usage(format!(
             "{} {} held by a run (pid {}), which gives back what it holds when its command ends; release --force stops that",
             output::list(&held.names),
@@ -137,13 +147,24 @@ fn wait_until_gone(store: &mut dyn Store, taken: &[Held]) -> Result<()> {
 }
 
 fn say_what_is_waited_for(left: &Held) {
-    let who = match left.standing {
-        Standing::Orphaned => "processes that a killed run left behind".to_owned(),
-        _ => holder::show(&left.holder),
+    let (names, are) = (output::list(&left.names), output::is_or_are(&left.names));
+    let mut left = [left.clone()];
+    store::find_orphans(&mut left);
+    let [left] = &left;
+    let Some(orphan) = &left.orphan else {
+        let who = holder::show(&left.holder);
+        return output::say(&format!(
+            "waiting for {who} to end, which may be stopped or cleaning up; {names} {are} revoked (--now does not wait)"
+        ));
     };
-    let names = output::list(&left.names);
+    let (who, end) = (
+        output::orphan_of(left),
+        output::orphans_end(&left.names[0], left, orphan),
+    );
+    let processes = output::processes(orphan).map(|all| format!(": {all}"));
     output::say(&format!(
-        "waiting for {who} to end, which may be stopped or cleaning up; {names} is revoked (--now does not wait)"
+        "waiting until {who} end by themselves{}; {end}; {names} {are} revoked (--now does not wait)",
+        processes.unwrap_or_default()
     ));
 }
 

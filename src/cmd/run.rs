@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::take::{Taken, pending_end, take};
-use super::{explain, open, request, tell_unlogged};
+use super::{explain, nesting, open, request, tell_unlogged};
 use crate::child::{self, Change, Child, Job, SpawnError, Status};
 use crate::cli::{Common, Run};
 use crate::clock::Moment;
@@ -143,7 +143,8 @@ fn spawn(
         environment: vec![
             ("TENURE_DB", Some(store.address())),
             ("TENURE_LOCK", Some(names.join("\n").into())),
-            ("TENURE_TOKEN", Some(lease.token.to_string().into())),
+            (nesting::INNERMOST, Some(lease.token.to_string().into())),
+            (nesting::ALL, Some(nesting::with(&lease.token).into())),
             ("TENURE_FENCE", Some(lease.fence.to_string().into())),
             (
                 "TENURE_SLOT",

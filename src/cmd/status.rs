@@ -135,6 +135,10 @@ fn look(args: &Status, common: &Common) -> Result<Seen> {
             line = Some(behind);
         }
     }
+    // The table of all has no place for them.
+    if args.json || !asked.is_empty() {
+        store::find_orphans(&mut held);
+    }
     Ok(Seen {
         location: store.location(),
         asked,

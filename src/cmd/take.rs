@@ -13,7 +13,7 @@ use crate::lock::{Event, Held, Lease, Request};
 use crate::output;
 use crate::output::waiting::Waiting;
 use crate::signals::{self, Signal, Signals};
-use crate::store::{Answer, Keeping, Obstacle, Store};
+use crate::store::{self, Answer, Keeping, Obstacle, Store};
 use crate::wait::{self, Watches, Woken};
 
 /// How soon a change is seen that no byte of the guard file tells: of a lease without a guard.
@@ -72,7 +72,7 @@ pub fn take(
             Answer::Busy(others) => wait.in_turn(others)?,
             Answer::Unreachable(error) => wait.for_store(error)?,
         };
-        let others = match next {
+        let mut others = match next {
             Next::Ask => continue,
             Next::Ended(signal, others) => {
                 wait.view.into_iter().for_each(Waiting::interrupted);
@@ -81,13 +81,15 @@ pub fn take(
             Next::Refused(others) => others,
         };
         drop(wait);
+        store::find_orphans(&mut others);
         if !common.quiet {
             say_busy(store, request, &others, patience);
         }
         if let Some(held) = others.first() {
             let holder = &held.holder;
+            let runs = held.orphan.as_ref().map_or("runs", |_| "ran");
             explain(common, || {
-                format!("{} runs in {}", holder::show(holder), holder.directory)
+                format!("{} {runs} in {}", holder::show(holder), holder.directory)
             });
         }
         store.refused(request, asked_at, Event::Busy, &others);
@@ -308,7 +310,11 @@ impl Stay<'_> {
                         }
                     }
                     if is_due {
-                        shown.show(store.ahead(self.request).ok().flatten());
+                        let mut ahead = store.ahead(self.request).ok().flatten();
+                        if let Some(ahead) = &mut ahead {
+                            store::find_orphans(&mut ahead.first);
+                        }
+                        shown.show(ahead);
                     }
                 }
             }

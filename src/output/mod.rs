@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::duration::{from_millis, millis, show};
 use crate::history;
 use crate::holder;
-use crate::lock::{Held, LockName, Mode, Standing};
+use crate::lock::{Held, LockName, Mode, Orphan, Standing};
 use crate::signals;
 
 /// One line on stderr: `tenure: …`. Where it cannot be written there is nobody to tell. A reader that takes its time is waited
@@ -176,6 +176,9 @@ pub fn is_or_are(names: &[LockName]) -> &'static str {
 /// Which of the asked-for locks is held by whom: `deploy is held by ann@web1 (pid 812, ./deploy.sh) for 3m`.
 pub fn busy(asked: &[LockName], held: &Held) -> String {
     let name = asked_of(asked, held);
+    if let Some(orphan) = &held.orphan {
+        return orphaned(name, held, orphan);
+    }
     let who = holder::show(&held.holder);
     let since = if held.holder.is_unknown() {
         String::new()
@@ -200,6 +203,88 @@ pub fn busy(asked: &[LockName], held: &Held) -> String {
         let _ = write!(line, ", {url}");
     }
     line
+}
+
+/// Nobody finds the process of the `run`: who is at work, for how long that keeps the lock, and what ends it.
+fn orphaned(name: &LockName, held: &Held, orphan: &Orphan) -> String {
+    let mut line = format!("{name} is held by {}", orphan_of(held));
+    if let Some(processes) = processes(orphan) {
+        let _ = write!(line, ": {processes}");
+    }
+    let _ = write!(line, "; {}", orphans_end(name, held, orphan));
+    if let Some(note) = &held.holder.note {
+        let _ = write!(line, "; note: {note}");
+    }
+    if let Some(url) = &held.holder.url {
+        let _ = write!(line, ", {url}");
+    }
+    line
+}
+
+/// `processes of ann@web1's run (pid 812, killed)`. The command of the run only where that says more than its processes do.
+pub fn orphan_of(held: &Held) -> String {
+    let holder = &held.holder;
+    let is_seen = held
+        .orphan
+        .as_ref()
+        .is_some_and(|orphan| !orphan.processes.is_empty());
+    let command = if is_seen {
+        String::new()
+    } else {
+        format!("{}, ", holder.command)
+    };
+    format!(
+        "processes of {}'s run (pid {}, {command}killed)",
+        holder::user_at_host(holder),
+        holder.pid
+    )
+}
+
+/// How many processes of an orphan are named in a line.
+const MOST_NAMED: usize = 3;
+
+/// `pid 815 (sleep 600), pid 816 (sleep 600), pid 817 (sleep 600), 2 more`; none where none is seen.
+pub fn processes(orphan: &Orphan) -> Option<String> {
+    let all = &orphan.processes;
+    let mut named: Vec<String> = all
+        .iter()
+        .take(MOST_NAMED)
+        .map(holder::show_process)
+        .collect();
+    if all.len() > MOST_NAMED {
+        named.push(format!("{} more", all.len() - MOST_NAMED));
+    }
+    (!named.is_empty()).then(|| named.join(", "))
+}
+
+/// For how long an orphan keeps a lock at the most, and what ends that.
+pub fn orphans_end(name: &LockName, held: &Held, orphan: &Orphan) -> String {
+    let most = held.remaining.max(orphan.rest);
+    let (command, caveat) = what_ends(name, orphan);
+    format!(
+        "for {} at the most; {command} ends it{caveat}",
+        waiting::seconds_left(most)
+    )
+}
+
+/// What to type, and what is to be said of that: it ends all of the processes, where these are seen and few. `release --force` alone
+/// has nobody to tell, and waits for them.
+pub fn what_ends(name: &LockName, orphan: &Orphan) -> (String, &'static str) {
+    let all = &orphan.processes;
+    if orphan.rest.is_zero() && (1..=MOST_NAMED).contains(&all.len()) {
+        let pids: Vec<String> = all.iter().map(|one| one.pid.to_string()).collect();
+        let caveat = if orphan.are_all {
+            ""
+        } else {
+            ", if there are no others"
+        };
+        return (format!("kill {}", pids.join(" ")), caveat);
+    }
+    let name = holder::as_word(name.as_str());
+    (
+        format!("release --force --now {name}"),
+        ", though they may work on",
+    )
 }
 
 /// The first of the asked-for locks that this lease has, or of its own where it has none of them.
@@ -272,11 +357,21 @@ pub fn lock_json(row: &Row<'_>) -> Value {
         "uid": holder.map(|holder| holder.uid),
         "host": holder.map(|holder| &holder.host),
         "pid": holder.map(|holder| holder.pid),
+        "processes": held.and_then(processes_json),
         "command": held.map(|held| &held.holder.command),
         "directory": holder.map(|holder| &holder.directory),
         "note": holder.and_then(|holder| holder.note.as_ref()),
         "url": holder.and_then(|holder| holder.url.as_ref()),
     })
+}
+
+/// The processes of an orphan; none where none is seen.
+fn processes_json(held: &Held) -> Option<Value> {
+    let all = &held.orphan.as_ref()?.processes;
+    let shown = all
+        .iter()
+        .map(|process| json!({ "pid": process.pid, "command": process.command }));
+    (!all.is_empty()).then(|| shown.collect())
 }
 
 /// One who waits, as the man page describes it.

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use super::table::{Column, render};
 use super::waiting::{ordinal, seconds, seconds_left};
-use super::{Row, expires_in, granted_at, held_for, is_expiring, mode, printable, state};
+use super::{
+    Row, expires_in, granted_at, held_for, is_expiring, mode, printable, processes, state,
+    what_ends,
+};
 use crate::duration::show;
 use crate::holder;
 use crate::lock::{Held, Holder, Mode, Standing};
@@ -32,6 +35,9 @@ pub fn is_stopped(held: &Held) -> Option<bool> {
 /// What is wrong or unusual about a lease, in words.
 fn explanation(held: &Held) -> Option<&'static str> {
     Some(match word(held) {
+        "revoked" if held.orphan.is_some() => {
+            "release --force took it away, but its run was killed, and processes of its command live on"
+        }
         "revoked" => "its holder was told by release --force to give it up",
         "orphaned" => "its run was killed, and processes of its command live on",
         "stopped" => "its run is stopped, and keeps it until it goes on or is killed",
@@ -151,7 +157,9 @@ fn facts(row: &Row<'_>) -> String {
         if holder.is_unknown() {
             facts.push(("holder", printable(&holder.command)));
         } else {
-            facts.push(("holder", format!("{}, pid {}", who(held), holder.pid)));
+            let killed = held.orphan.as_ref().map_or("", |_| " (killed)");
+            let pid = holder.pid;
+            facts.push(("holder", format!("{}, pid {pid}{killed}", who(held))));
             facts.push(("command", printable(&holder.command)));
             facts.push(("directory", printable(&holder.directory)));
         }
@@ -164,6 +172,11 @@ fn facts(row: &Row<'_>) -> String {
             let held_for = seconds(held_for(held));
             ("held for", format!("{held_for}, since {since}"))
         }));
+        if let Some(orphan) = &held.orphan {
+            facts.extend(processes(orphan).map(|all| ("processes", printable(&all))));
+            let (command, caveat) = what_ends(row.name, orphan);
+            facts.push(("to end it", printable(&format!("{command}{caveat}"))));
+        }
         let head = if held.ttl.is_zero() {
             "expires"
         } else {

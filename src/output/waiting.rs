@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::screen::{self, LiveLine, fit, width};
-use super::{asked_of, busy, expires_in, held_for, list, printable};
+use super::{asked_of, busy, expires_in, held_for, list, orphan_of, printable, processes};
 use crate::duration::show;
 use crate::holder;
 use crate::lock::{Ahead, Held, LockName, Standing};
@@ -216,6 +216,13 @@ impl<'a> Facts<'a> {
         let Some((held, age)) = self.held else {
             return line;
         };
+        if let Some(orphan) = &held.orphan {
+            let left = seconds_left(held.remaining.max(orphan.rest));
+            let who = printable(&orphan_of(held));
+            let _ = write!(line, "; held by {who}, {left} to go at the most");
+            let processes = processes(orphan).map(|all| printable(&all));
+            return line + &processes.map_or_else(String::new, |all| format!(": {all}"));
+        }
         let holder = &held.holder;
         let who = holder::user_at_host(holder);
         let is_held = if held.standing == Standing::Waiting {
@@ -279,7 +286,7 @@ pub fn ordinal(number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::{Holder, Mode};
+    use crate::lock::{Holder, Mode, Orphan, Process};
 
     fn held(command: &str, note: Option<&str>) -> Held {
         Held {
@@ -301,6 +308,7 @@ mod tests {
             since: 0,
             remaining: Duration::from_mins(1),
             standing: Standing::Supervised,
+            orphan: None,
             revoked: false,
             guarded: true,
             inside_of: None,
@@ -335,6 +343,39 @@ mod tests {
         assert_eq!(
             line(None, 80),
             "tenure: waiting for production 12s, 2nd of 5, 48s left"
+        );
+    }
+
+    #[test]
+    fn of_an_orphan_the_processes_are_told_that_keep_the_lock_and_for_how_long() {
+        let mut held = held("./deploy.sh", Some("release 41"));
+        held.standing = Standing::Orphaned;
+        let process = |pid, command: &str| Process {
+            other_user: None,
+            pid,
+            command: command.into(),
+        };
+        held.orphan = Some(Orphan {
+            byte: (1, 2),
+            rest: Duration::ZERO,
+            processes: vec![process(815, "sleep 600"), process(816, "")],
+            are_all: true,
+        });
+        let start = "tenure: waiting for production 12s, 2nd of 5, 48s left; held by processes of 987654@web1's run";
+        assert_eq!(
+            line(Some(&held), 300),
+            format!(
+                "{start} (pid 812, killed), 1m to go at the most: pid 815 (sleep 600), pid 816"
+            )
+        );
+        held.orphan = held.orphan.map(|orphan| Orphan {
+            rest: Duration::from_mins(2),
+            processes: Vec::new(),
+            ..orphan
+        });
+        assert_eq!(
+            line(Some(&held), 300),
+            format!("{start} (pid 812, ./deploy.sh, killed), 2m to go at the most")
         );
     }
 

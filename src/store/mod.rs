@@ -89,6 +89,12 @@ pub fn local_offset(at: i64) -> i64 {
     zone.flatten().unwrap_or(0)
 }
 
+/// Finds the processes that live on of those whose `run` was killed, for people to be told: as far as they can be seen from here,
+/// which takes a look at all open files of the system.
+pub fn find_orphans(held: &mut [Held]) {
+    sqlite::find_orphans(held);
+}
+
 /// What came of a request for locks.
 pub enum Answer {
     Granted(Lease),

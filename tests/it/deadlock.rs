@@ -70,13 +70,244 @@ fn a_number_for_conflicts_does_not_touch_a_deadlock() {
 }
 
 #[test]
-fn nested_without_wait_is_plain_busy() {
+fn a_try_at_the_lock_of_an_ancestor_is_told_and_never_skipped_in_silence() {
     let sandbox = Sandbox::new();
-    inside_of(&sandbox, "A", "tenure run A -- touch ran").is_busy("A");
-    let outcome = inside_of(&sandbox, "A", "tenure run -E 9 A -- touch ran");
-    outcome.exits(9).says("A is held by *");
-    let outcome = inside_of(&sandbox, "A", "tenure acquire --json A");
-    assert_eq!(outcome.exits(75).json()[0]["reason"], "busy");
+    let told = "waiting for A would be for ever; A is held by root@* (pid *, sh -c *), inside of which this command runs";
+    for script in [
+        "tenure run A -- touch ran",
+        "tenure run -E 9 A -- touch ran",
+        "tenure run -q -E 0 A -- touch ran",
+        "tenure run -n -q -E 0 A -- touch ran",
+        "tenure run --wait 0 -q -E 0 A -- touch ran",
+        "tenure run -s -q -E 0 A -- touch ran",
+        "tenure run --slots 2 -q -E 0 A -- touch ran",
+        "tenure acquire -q -E 0 A",
+    ] {
+        inside_of(&sandbox, "A", script)
+            .exits(75)
+            .prints_nothing()
+            .says(told);
+    }
+    let script = "tenure acquire -q -E 0 --shell A";
+    let outcome = inside_of(&sandbox, "A", script);
+    outcome.exits(75).prints("(exit 75)\n").says(told);
+    let outcome = inside_of(&sandbox, "A", "tenure acquire -q -E 0 --json A");
+    let answer = &outcome.exits(75).says(told).json()[0];
+    assert_eq!(answer["reason"], "deadlock", "{answer}");
+    assert_eq!(answer["held"][0]["name"], "A", "{answer}");
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_try_at_several_locks_of_which_an_ancestor_has_one_is_told() {
+    let sandbox = Sandbox::new();
+    let _stranger = sandbox.holder("B");
+    let script = "tenure run C -- tenure run -q -E 0 A B -- touch ran";
+    inside_of(&sandbox, "A", script).exits(75).says(
+        "waiting for A and B would be for ever; A is held by *, inside of which C is held by *, \
+         inside of which this command runs",
+    );
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn a_try_that_an_ancestor_does_not_block_is_as_any_other() {
+    let sandbox = Sandbox::new();
+    for mode in ["-s", "--slots 2"] {
+        let script = format!("tenure run {mode} A -- tenure run -q -E 9 {mode} A -- echo in");
+        sandbox
+            .sh(&script)
+            .run()
+            .exits(0)
+            .prints("in\n")
+            .says_nothing();
+    }
+    // A slot that a stranger has may come free, whatever the ancestor does.
+    let stranger = slot_holder(&sandbox);
+    let run = "tenure run --slots 2 A --";
+    let skipped = format!("{run} tenure run -q -E 9 --slots 2 A -- touch ran");
+    sandbox.sh(&skipped).run().exits(9).says_nothing();
+    stranger.end().exits(0);
+    let full = format!("{run} {run} tenure run -q -E 9 --slots 2 A -- touch ran");
+    sandbox.sh(&full).run().exits(75).says(
+        "waiting for A would be for ever; a slot of A is held by *, inside of which a slot of A is held by *, \
+         inside of which this command runs",
+    );
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn a_try_that_a_stranger_blocks_is_busy_whoever_waits_for_whom() {
+    let sandbox = Sandbox::new();
+    // The writer waits for the reader inside of which the try is made, and would go on when that has ended.
+    let script = "echo ready; read x; tenure run -q -E 9 -s A -- touch ran";
+    let outer = sandbox.tenure().args(["run", "-s", "A", "--"]);
+    let outer = outer.args(["sh", "-c", script]).start_ready();
+    let mut writer = sandbox.waiter(&["A"]);
+    outer.end().exits(9).says_nothing();
+    writer.enters_at_once();
+    writer.end().exits(0);
+    // And so would the holder of X that waits for Y.
+    let mut other = crossing(&sandbox, "X", "Y").start_ready();
+    let script = "echo ready; read x; tenure run -q -E 9 X -- touch ran";
+    let outer = sandbox.tenure().args(["run", "Y", "--"]);
+    let outer = outer.args(["sh", "-c", script]).start_ready();
+    other.stdin = None;
+    until(SOON, "it stands in the line", || sandbox.line().len() == 1);
+    outer.end().exits(9).says_nothing();
+    other.wait().without_wait().exits(0);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn a_try_at_the_lock_of_ones_own_descriptor_is_told() {
+    let sandbox = Sandbox::new();
+    sandbox.acquire(["other"]);
+    // No token tells of it.
+    let script = "exec 9<>l.db-guard; tenure acquire -q --fd 9 A >token
+        tenure run -q -E 0 A -- touch ran; echo $?
+        tenure acquire -q -E 0 --fd 9 A; echo $?
+        tenure run B -- tenure run -q -E 0 A -- touch ran; echo $?
+        tenure run -q -E 9 A -- touch ran 9>&-; echo $?";
+    let outcome = sandbox.sh(script).run();
+    outcome.exits(0).prints("75\n75\n75\n9\n");
+    assert_eq!(
+        outcome.stderr.matches("for ever").count(),
+        3,
+        "{outcome:#?}"
+    );
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+/// Two databases, `a.db` and `b.db`, in the names by which scripts know them.
+fn two_databases(sandbox: &Sandbox, script: &str) -> Outcome {
+    let call = sandbox.sh(script).without_env("TENURE_DB");
+    let outcome = call.env("a", "a.db").env("b", "b.db").run();
+    outcome.took(..AT_ONCE);
+    outcome
+}
+
+#[test]
+fn an_ancestor_is_known_through_leases_of_another_database() {
+    let sandbox = Sandbox::new();
+    let told = "waiting for N would be for ever; N is held by root@* (pid *), inside of which this command runs";
+    for inner in [
+        "tenure run -q -E 0 --db $a N -- touch ran",
+        "tenure run -q -E 0 --wait 60s --db $a N -- touch ran",
+        "tenure acquire -q -E 0 --db $a N",
+        "tenure acquire -q -E 0 --wait 60s --db $a N",
+        "tenure run --db $b O -- tenure run -q -E 0 --db $a N -- touch ran",
+        "sh -c 'eval \"$(tenure acquire --shell --db $b O)\"; tenure run -q -E 0 --db $a N -- touch ran'",
+        "sh -c 'TENURE_TOKEN=$(tenure acquire --db $b O); tenure run -q -E 0 --db $a N -- touch ran'",
+    ] {
+        let script = format!("tenure run --db $a N -- tenure run --db $b M -- {inner}");
+        let outcome = two_databases(&sandbox, &script);
+        outcome.exits(75).prints_nothing().says(told);
+        // What a shell took ends with no run.
+        let _ = std::fs::remove_file(sandbox.path("b.db"));
+    }
+    let script =
+        "eval \"$(tenure acquire --shell --db $a N)\"; eval \"$(tenure acquire --shell --db $b M)\"
+        tenure run -q -E 0 --db $a N -- touch ran";
+    two_databases(&sandbox, script).exits(75).says(told);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn the_circle_is_spelled_out_where_a_lease_between_is_in_another_database() {
+    let sandbox = Sandbox::new();
+    let script = "tenure run --db $a N -- tenure run --db $b M -- tenure run --db $a O -- \
+        tenure acquire -q -E 0 --json --db $a N";
+    let outcome = two_databases(&sandbox, script);
+    outcome.exits(75).says(
+        "waiting for N would be for ever; N is held by *, inside of which O is held by *, inside of which this command runs",
+    );
+    let held = &outcome.json()[0]["held"];
+    assert_eq!(held[1]["inside_of"], held[0]["fence"], "{held}");
+}
+
+#[test]
+fn an_ancestor_is_known_when_the_lease_between_is_over() {
+    let sandbox = Sandbox::new();
+    let script = "TENURE_TOKEN=$(tenure acquire B); export TENURE_TOKEN; tenure release
+        tenure run -q -E 0 A -- touch ran";
+    assert_told(&inside_of(&sandbox, "A", script), &["A is held by root@"]);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn leases_that_are_over_or_unknown_refuse_nothing() {
+    let sandbox = Sandbox::new();
+    let over = |name| {
+        let token = sandbox.acquire([name]);
+        let call = sandbox.tenure().args(["release", "--token", &token]);
+        call.run().exits(0);
+        token
+    };
+    let stale = format!(
+        "{}:{}:0123456789abcdef0123456789abcdef:nonsense:::{}",
+        over("A"),
+        over("B"),
+        "f".repeat(100_000)
+    );
+    let token = over("A");
+    let run = || {
+        let call = sandbox.tenure().env("TENURE_TOKENS", &stale);
+        call.env("TENURE_TOKEN", &token)
+            .args(["run", "-q", "-E", "9", "A", "--", "echo", "in"])
+    };
+    run().run().exits(0).prints("in\n").says_nothing();
+    let holder = sandbox.holder("A");
+    run().run().exits(9).prints_nothing().says_nothing();
+    let call = run().without_env("TENURE_TOKEN");
+    call.run().exits(9).prints_nothing().says_nothing();
+    holder.end().exits(0);
+}
+
+#[test]
+fn what_a_job_left_behind_takes_its_lock_when_the_lease_is_over() {
+    let sandbox = Sandbox::new();
+    let left = "read x <fifo; tenure run -q -E 9 A -- echo in >left; echo $? >code";
+    let script = format!("mkfifo fifo; sh -c '{left}' & exit 0");
+    inside_of(&sandbox, "A", &script).exits(0);
+    let holder = sandbox.holder("A");
+    let code = || std::fs::read_to_string(sandbox.path("code")).unwrap_or_default();
+    std::fs::write(sandbox.path("fifo"), "\n").expect("somebody reads it");
+    until(SOON, "it is refused because of a stranger", || {
+        code() == "9\n"
+    });
+    holder.end().exits(0);
+}
+
+#[test]
+fn who_is_started_without_the_token_is_inside_of_nothing() {
+    let sandbox = Sandbox::new();
+    for script in [
+        "env -u TENURE_TOKEN tenure run -q -E 9 A -- touch ran",
+        "TENURE_TOKEN= tenure run -q -E 9 A -- touch ran",
+        "env -u TENURE_TOKEN tenure run B -- tenure run -q -E 9 A -- touch ran",
+    ] {
+        inside_of(&sandbox, "A", script).exits(9).says_nothing();
+    }
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
+fn where_no_kernel_vouches_ones_own_lock_is_not_waited_for_either() {
+    let sandbox = Sandbox::new();
+    let script = "mkdir below fuse && bindfs below fuse || exit 99
+        tenure run A -- tenure run --wait 60s -q -E 0 A -- touch ran; echo $?
+        tenure run A -- tenure run -q -E 0 A -- touch ran; echo $?";
+    let call = sandbox.sh(script).via(["unshare", "-m"]);
+    let call = call.env("TENURE_ALLOW_NETWORK_FS", "1");
+    let outcome = call.env("TENURE_DB", sandbox.path("fuse/l.db")).run();
+    outcome.exits(0).prints("75\n75\n").took(..SOON);
+    assert_eq!(
+        outcome.stderr.matches("for ever").count(),
+        2,
+        "{outcome:#?}"
+    );
     assert!(!sandbox.path("ran").exists(), "CMD was run");
 }
 

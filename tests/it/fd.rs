@@ -70,7 +70,7 @@ fn a_lock_on_a_descriptor_is_freed_when_that_is_closed() {
     outcome
         .exits(0)
         .prints("free\n")
-        .says("deploy is held by *");
+        .says("*; deploy is held by *, inside of which this command runs");
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn shell_prints_a_line_for_eval() {
     let outcome = sandbox.tenure().args(["acquire", "--shell", "A"]).run();
     outcome.exits(0).says_nothing();
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
-    let [export, token, fence] = words[..] else {
+    let [export, token, fence, all] = words[..] else {
         panic!("{outcome:#?}");
     };
     assert_eq!(outcome.stdout, format!("{}\n", words.join(" ")));
@@ -359,6 +359,7 @@ fn shell_prints_a_line_for_eval() {
     assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let fence = fence.strip_prefix("TENURE_FENCE=").expect("the fence");
     assert!(fence.parse::<u64>().is_ok_and(|fence| fence > 0), "{fence}");
+    assert_eq!(all, format!("TENURE_TOKENS={token}"));
 }
 
 #[test]
@@ -372,7 +373,7 @@ fn what_shell_prints_is_understood_by_every_shell() {
         let call = sandbox.program(shell).args(["-c", script]);
         let outcome = call.env("TENURE_DB", sandbox.db()).run();
         outcome.exits(0).prints("75\n33\nfree\n");
-        outcome.says("A is held by *");
+        outcome.says("*; A is held by *, inside of which this command runs");
     }
 }
 

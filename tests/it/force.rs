@@ -130,6 +130,33 @@ fn no_rival_enters_while_a_forced_release_is_under_way() {
 }
 
 #[test]
+fn who_forces_a_release_has_no_right_to_the_lock_and_a_place_in_the_line_does() {
+    let sandbox = Sandbox::new();
+    let force = || {
+        let call = sandbox.tenure().args(["release", "--force", "A"]);
+        call.run().exits(0);
+    };
+    let holder = sandbox.holder("A");
+    let mut waiter = sandbox.waiter(&["A"]);
+    force();
+    let new = ["run", "A", "--", "touch", "ran"];
+    let outcome = sandbox.tenure().args(new).run();
+    // It may not have entered yet, and is before everybody all the same.
+    let pid = waiter.pid();
+    outcome
+        .exits(75)
+        .says(&format!("A is * by root@* (pid {pid}, *"));
+    holder.wait().exits(76);
+    waiter.enters();
+    let mut replacement = sandbox.waiter(&["A"]);
+    force();
+    replacement.enters();
+    waiter.wait().exits(76);
+    replacement.end().exits(0);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+#[test]
 fn now_does_not_wait_for_the_job() {
     let sandbox = Sandbox::new();
     let script = "trap '' TERM; echo ready; while :; do sleep 0.02; done";

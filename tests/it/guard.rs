@@ -2,7 +2,7 @@
 //! left behind, when the guard file is gone, and when clocks and boot ids are not what they were.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 use crate::support::{Call, Running, SOON, Sandbox, for_each, is_alive, ms, throughout, until};
@@ -218,6 +218,206 @@ fn a_waiter_enters_at_once_when_the_lock_of_an_orphan_is_freed_by_force() {
     waiter.enters_at_once();
     assert!(is_alive(orphan));
     waiter.end().exits(0);
+}
+
+/// An orphan that has A, alone of its job: the pid of its tenure, which was killed, and its own.
+fn lone_orphan(sandbox: &Sandbox, ttl: &str) -> (i32, i32) {
+    let (holder, orphan) = holder_with_orphan(sandbox, ttl);
+    let killed = holder.pid();
+    holder.kill();
+    until(SOON, "the rest of the job is dead", || {
+        let processes = sandbox.status()[0]["processes"].clone();
+        processes.as_array().is_some_and(|all| all.len() == 1)
+    });
+    (killed, orphan)
+}
+
+#[test]
+fn who_is_refused_because_of_an_orphan_reads_who_it_is_and_what_ends_it() {
+    let sandbox = Sandbox::new();
+    let (killed, orphan) = lone_orphan(&sandbox, "1h");
+    let held = format!(
+        "A is held by processes of root@*'s run (pid {killed}, killed): pid {orphan} (sleep 61); \
+         for * at the most; kill {orphan} ends it"
+    );
+    let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    let location = sandbox.db();
+    outcome.exits(75).says(&format!(
+        "{held} (in {}); --wait waits for it",
+        location.display()
+    ));
+    let json = sandbox.tenure().args(["acquire", "--json", "A"]).run();
+    let answer = &json.exits(75).json()[0];
+    assert_eq!(answer["held"][0]["processes"][0]["pid"], orphan, "{answer}");
+    // What it says is so.
+    let pid = rustix::process::Pid::from_raw(orphan).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is ours");
+    until(SOON, "the lock is free", || !sandbox.is_busy("A"));
+    assert_eq!(sandbox.status(), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn status_tells_of_an_orphan_who_it_is_and_what_ends_it() {
+    let sandbox = Sandbox::new();
+    let (killed, orphan) = lone_orphan(&sandbox, "1h");
+    let json = &sandbox.status()[0];
+    assert_eq!(json["state"], "orphaned");
+    assert_eq!(json["pid"], killed);
+    assert_eq!(
+        json["processes"],
+        serde_json::json!([{ "pid": orphan, "command": "sleep 61" }])
+    );
+    let outcome = sandbox.tenure().args(["status", "A"]).run();
+    outcome
+        .exits(0)
+        .prints_with(&format!(", pid {killed} (killed)\n"))
+        .prints_with(&format!("\n  processes   pid {orphan} (sleep 61)\n"))
+        .prints_with(&format!("\n  to end it   kill {orphan}\n"));
+    sandbox.holder("B");
+    let of_b = sandbox.tenure().args(["status", "--json", "B"]).run();
+    assert_eq!(of_b.json()[0]["processes"], serde_json::Value::Null);
+}
+
+#[test]
+fn of_an_orphan_with_many_processes_some_are_named_and_the_others_counted() {
+    let sandbox = Sandbox::new();
+    let script = "for n in 1 2 3 4 5; do setsid sleep 6$n & done; echo ready; read x; exit 0";
+    let call = sandbox.tenure().args(["run", "--ttl", "1h", "A"]);
+    let holder = call.args(["--", "sh", "-c", script]).start_ready();
+    until(SOON, "all of them have left the group", || {
+        (1..=5).all(|n| sandbox.is_running(&["sleep", &format!("6{n}")]))
+    });
+    holder.kill();
+    until(SOON, "the rest of the job is dead", || {
+        let processes = sandbox.status()[0]["processes"].clone();
+        processes.as_array().is_some_and(|all| all.len() == 5)
+    });
+    let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    outcome.exits(75).says(
+        "A is held by processes of root@*'s run (pid *, killed): pid * (sleep 6*), pid * (sleep 6*), pid * (sleep 6*), \
+         2 more; for * at the most; release --force --now A ends it, though they may work on (in *); --wait waits for it",
+    );
+    let force = ["release", "--force", "--now", "A"];
+    sandbox.tenure().args(force).run().exits(0);
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn who_cannot_see_an_orphans_processes_reads_nothing_that_is_wrong() {
+    let sandbox = Sandbox::new();
+    let (killed, _) = lone_orphan(&sandbox, "1h");
+    for name in ["l.db", "l.db-wal", "l.db-shm", "l.db-guard"] {
+        let permissions = fs::Permissions::from_mode(0o666);
+        fs::set_permissions(sandbox.path(name), permissions).expect("it is there");
+    }
+    let stranger = || sandbox.tenure_as(42_422, "");
+    let outcome = stranger().args(["status", "A"]).run();
+    outcome
+        .exits(0)
+        .prints_with("\n  to end it   release --force --now A, though they may work on\n");
+    assert!(!outcome.stdout.contains("\n  processes"), "{outcome:#?}");
+    let outcome = stranger().args(["run", "A", "--", "true"]).run();
+    outcome.exits(75).says(&format!(
+        "A is held by processes of root@*'s run (pid {killed}, sh -c *, killed); for * at the most; \
+         release --force --now A ends it, though they may work on (in *); --wait waits for it"
+    ));
+}
+
+#[test]
+fn who_may_not_see_all_processes_reads_that_there_may_be_others() {
+    let sandbox = Sandbox::new();
+    let ann = 42_421;
+    std::os::unix::fs::chown(sandbox.dir(), Some(ann), None).expect("our own");
+    let tenure = || sandbox.tenure_as(ann, "");
+    let call = tenure().args(["run", "--ttl", "1h", "A", "--", "sh", "-c", WITH_ORPHAN]);
+    call.start_ready().kill();
+    until(SOON, "the rest of the job is dead", || {
+        let outcome = tenure().args(["run", "A", "--", "true"]).run();
+        let one = outcome.stderr.contains("killed): pid ") && !outcome.stderr.contains("), pid ");
+        if one {
+            outcome.exits(75).says(
+                "A is held by processes of 42421@*'s run (pid *, killed): pid * (sleep 61); for * at the most; \
+                 kill * ends it, if there are no others (in *); --wait waits for it",
+            );
+        }
+        one
+    });
+}
+
+#[test]
+fn who_waits_for_an_orphan_reads_the_same() {
+    let sandbox = Sandbox::new();
+    let (killed, orphan) = lone_orphan(&sandbox, "1h");
+    let call = sandbox.tenure().args(["run", "--wait", "60s", "A"]);
+    let waiter = sandbox.queue(call.args(["--", "true"]));
+    until(SOON, "it is told", || !waiter.stderr().is_empty());
+    let told = waiter.stderr();
+    let part = format!(
+        "A is held by processes of root@{}'s run (pid {killed}, killed): pid {orphan} (sleep 61); for ",
+        rustix::system::uname().nodename().to_string_lossy()
+    );
+    assert!(told.contains(&part), "{told}");
+    kill(orphan);
+    waiter.wait().exits(0);
+}
+
+#[test]
+fn a_forced_release_that_waits_for_an_orphan_says_who_it_is_and_what_ends_it() {
+    let sandbox = Sandbox::new();
+    let (killed, orphan) = lone_orphan(&sandbox, "1h");
+    let release = sandbox.tenure().args(["release", "--force", "A"]).start();
+    until(SOON, "it is told", || !release.stderr().is_empty());
+    assert!(sandbox.is_busy("A"), "they are at work");
+    let status = sandbox.tenure().args(["status", "A"]).run();
+    status.prints_with(
+        "  state       revoked: release --force took it away, but its run was killed, and processes of its command live on\n",
+    );
+    kill(orphan);
+    release.wait().exits(0).says(&format!(
+        "waiting until processes of root@*'s run (pid {killed}, killed) end by themselves: pid {orphan} (sleep 61); \
+         for * at the most; kill {orphan} ends it; A is revoked (--now does not wait)"
+    ));
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn a_lock_that_was_taken_from_an_orphan_does_not_rest() {
+    let sandbox = Sandbox::new();
+    let call = sandbox.tenure().args(["run", "--at-least", "1h", "A"]);
+    let holder = call.args(["--", "sh", "-c", WITH_ORPHAN]).start_ready();
+    let orphan = fs::read_to_string(sandbox.path("orphan")).expect("it was written");
+    let orphan = orphan.trim().parse().expect("a pid");
+    holder.kill();
+    until(SOON, "it is orphaned", || is_orphaned(&sandbox));
+    // To kill it would not do: the lock would rest.
+    let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    outcome.exits(75).says(
+        "*; for 1h at the most; release --force --now A ends it, though they may work on (in *",
+    );
+    let release = sandbox.tenure().args(["release", "--force", "A"]).start();
+    until(SOON, "it is revoked", || {
+        sandbox.status()[0]["state"] == "revoked"
+    });
+    kill(orphan);
+    release.wait().exits(0).took(..SOON);
+    assert!(!sandbox.is_busy("A"));
+}
+
+#[test]
+fn the_token_of_an_orphan_releases_nothing_and_the_message_says_whose_it_is() {
+    let sandbox = Sandbox::new();
+    let script = format!("echo $TENURE_TOKEN >token; {WITH_ORPHAN}");
+    let call = sandbox.tenure().args(["run", "--ttl", "1h", "A"]);
+    call.args(["--", "sh", "-c", &script]).start_ready().kill();
+    until(SOON, "it is orphaned", || is_orphaned(&sandbox));
+    let token = fs::read_to_string(sandbox.path("token")).expect("it was written");
+    let release = ["release", "--token", token.trim()];
+    let outcome = sandbox.tenure().args(release).run();
+    outcome.is_usage_error(
+        "A is held by processes of root@*'s run (pid *, killed): pid * at the most; * ends it*; \
+         the token of a run does not release what it holds",
+    );
+    assert!(sandbox.is_busy("A"));
 }
 
 #[test]

@@ -354,7 +354,7 @@ fn the_examples_run_as_they_stand_and_print_what_is_said() {
             .prints_with("no locks are held in ")
             .says_nothing();
     }
-    assert_eq!(count, 7);
+    assert_eq!(count, 8);
 }
 
 #[test]

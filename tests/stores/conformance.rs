@@ -46,6 +46,9 @@ every_store! {
     a_forced_release_ends_a_bare_lease
     a_forced_release_of_another_fence_does_nothing
     a_nested_wait_for_ones_own_lock_is_told
+    a_nested_try_for_ones_own_lock_is_told_and_not_skipped
+    ones_own_lock_is_known_through_a_lease_of_another_store
+    a_nested_try_that_is_not_in_its_own_way_is_as_any_other
     status_tells_who_holds_and_who_waits
     the_log_tells_what_happened
     a_command_that_cannot_be_started_gives_the_lock_back
@@ -392,6 +395,93 @@ fn a_nested_wait_for_ones_own_lock_is_told(sandbox: &Sandbox) {
         outcome.stderr.contains("deadlock") || outcome.stderr.contains("for ever"),
         "{outcome:#?}"
     );
+}
+
+/// Of a lock around a command, held by a process in words.
+const TOLD: &str = "*for ever; A is held by *, inside of which this command runs";
+
+fn a_nested_try_for_ones_own_lock_is_told_and_not_skipped(sandbox: &Sandbox) {
+    for inner in [
+        "tenure run -q -E 0 A -- touch ran",
+        "tenure run -q -E 0 B A -- touch ran",
+        "tenure run -s -q -E 0 A -- touch ran",
+        "tenure acquire -q -E 0 A",
+    ] {
+        let call = sandbox.tenure().args(["run", "A", "--", "sh", "-c", inner]);
+        let outcome = call.run();
+        outcome.exits(75).prints_nothing().says(TOLD);
+    }
+    let inner = "tenure run B -- tenure acquire -q -E 0 --json A";
+    let call = sandbox.tenure().args(["run", "A", "--", "sh", "-c", inner]);
+    let outcome = call.run();
+    let answer = &outcome.exits(75).json()[0];
+    assert_eq!(answer["reason"], "deadlock", "{answer}");
+    let held = &answer["held"];
+    assert_eq!(
+        (&held[0]["name"], &held[1]["name"]),
+        (&"A".into(), &"B".into())
+    );
+    assert_eq!(held[1]["inside_of"], held[0]["fence"], "{answer}");
+    let token = sandbox.acquire(["A"]);
+    let inside = || sandbox.tenure().env("TENURE_TOKEN", &token);
+    let words = ["run", "-q", "-E", "0", "A", "--", "touch", "ran"];
+    inside().args(words).run().exits(75).says(TOLD);
+    inside().arg("release").run().exits(0);
+    // A token of a lease that is over is in nobody's way.
+    let holder = sandbox.holder("A");
+    inside().args(words).run().exits(0).says_nothing();
+    holder.end().exits(0);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+fn ones_own_lock_is_known_through_a_lease_of_another_store(sandbox: &Sandbox) {
+    let own = sandbox.db();
+    let script = |inner: &str| {
+        let own = own.display();
+        format!("tenure run --db other.db M -- {inner} --db '{own}' A -- touch ran")
+    };
+    for inner in [
+        "tenure run -q -E 0",
+        "tenure run -q -E 0 -w 60s",
+        "tenure run --db other.db O -- tenure run -q -E 0",
+    ] {
+        let script = script(inner);
+        let call = sandbox
+            .tenure()
+            .args(["run", "A", "--", "sh", "-c", &script]);
+        call.run().exits(75).says(TOLD).took(..ms(20_000));
+    }
+    // And its own row tells of the innermost lease that is in its store.
+    let script = format!(
+        "tenure run --db other.db M -- tenure run --db '{}' B -- sh -c 'echo ready; read x; exit 0'",
+        own.display()
+    );
+    let call = sandbox
+        .tenure()
+        .args(["run", "A", "--", "sh", "-c", &script]);
+    let holder = call.start_ready();
+    let status = sandbox.status();
+    assert_eq!(status[1]["name"], "B");
+    assert_eq!(status[1]["inside_of"], status[0]["fence"], "{status:?}");
+    holder.end().exits(0);
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
+}
+
+fn a_nested_try_that_is_not_in_its_own_way_is_as_any_other(sandbox: &Sandbox) {
+    for mode in ["-s", "--slots 2"] {
+        let run = format!("tenure run {mode} -q -E 9 A --");
+        let outcome = sandbox.sh(&format!("{run} {run} echo in")).run();
+        outcome.exits(0).prints("in\n").says_nothing();
+    }
+    let run = "tenure run --slots 2 -q -E 9 A --";
+    let stranger = sandbox.tenure().args(["run", "--slots", "2", "A"]).hold();
+    let outcome = sandbox.sh(&format!("{run} {run} touch ran")).run();
+    outcome.exits(9).says_nothing();
+    stranger.end().exits(0);
+    let outcome = sandbox.sh(&format!("{run} {run} {run} touch ran")).run();
+    outcome.exits(75);
+    assert!(outcome.stderr.contains("for ever"), "{outcome:#?}");
+    assert!(!sandbox.path("ran").exists(), "CMD was run");
 }
 
 fn status_tells_who_holds_and_who_waits(sandbox: &Sandbox) {

@@ -77,6 +77,8 @@ pub struct EtcdStore {
 struct Own {
     id: i64,
     token: Token,
+    /// The number of the innermost lease around it.
+    inside_of: Option<i64>,
     ttl: Duration,
     /// When the lease was asked for.
     begun: Moment,
@@ -147,6 +149,7 @@ impl EtcdStore {
         if self.own.is_some() {
             return Ok(());
         }
+        let inside_of = self.innermost(&request.enclosing)?;
         let (id, token) = ticket::draw().context("cannot draw a token")?;
         let (begun, requested_at) = (Moment::now(), log::now());
         // A crash must not free it before its time.
@@ -156,6 +159,7 @@ impl EtcdStore {
         self.own = Some(Own {
             id,
             token,
+            inside_of,
             ttl,
             begun,
             requested_at,
@@ -173,6 +177,36 @@ impl EtcdStore {
         Ok(())
     }
 
+    /// The number of the first of these tokens whose lease lives here. A single one is not asked after: another store's number
+    /// is nobody's here.
+    fn innermost(&self, told: &[Token]) -> Result<Option<i64>> {
+        if let [token] = told {
+            return Ok(Some(id_of(token)));
+        }
+        for token in told {
+            match self.find(token, PATIENCE) {
+                Ok(Some(_)) => return Ok(Some(id_of(token))),
+                Ok(None) => {}
+                Err(error) => match error.downcast_ref::<Fault>() {
+                    // What this user may not read is not of its jobs.
+                    Some(fault) if fault.is_denied() => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(None)
+    }
+
+    /// The circle that a request closes which stands at a place, or, where it does not wait, the leases around it that are in
+    /// its way.
+    fn circle(&self, request: &Request, place: i64, waits: bool) -> Result<Option<Vec<Held>>> {
+        if request.enclosing.is_empty() {
+            return Ok(None);
+        }
+        let mut lines = self.all_lines()?;
+        Ok(circle::closed_by(&mut lines, request, place, waits))
+    }
+
     fn own(&mut self) -> &mut Own {
         self.own.as_mut().expect("it was begun")
     }
@@ -180,7 +214,14 @@ impl EtcdStore {
     fn record(&mut self, request: &Request, keeping: Keeping) -> Record {
         let own = self.own();
         let is_run = keeping == Keeping::Supervised;
-        let mut record = Record::of(request, own.token, is_run, own.ttl, own.requested_at);
+        let mut record = Record::of(
+            request,
+            own.token,
+            own.inside_of,
+            is_run,
+            own.ttl,
+            own.requested_at,
+        );
         record.granted_at = own.granted_at;
         record.slot = own.slot;
         record.fence = own.fence;
@@ -321,8 +362,9 @@ impl EtcdStore {
                 let first = seen.first_in_the_way(&request.names, request.mode, END_OF_LINE);
                 let first = first.into_iter().map(|ticket| seen.shown(ticket, None));
                 let first = first.collect();
+                let circle = self.circle(request, END_OF_LINE, false)?;
                 let _ = self.abandon();
-                return Ok(Some(Answer::Busy(first)));
+                return Ok(Some(circle.map_or(Answer::Busy(first), Answer::Deadlock)));
             }
             let slot = request_slot(request.mode, seen.free_slot(&request.names, id));
             let granted = self.granted_record(request, keeping, slot);
@@ -656,13 +698,9 @@ impl EtcdStore {
             .map(|ticket| lines.shown(ticket, None))
             .collect();
         if self.own().keeper.is_none() {
-            if request.enclosing.is_some() {
-                let (all, _) = self.client.all(self.prefix().as_bytes(), PATIENCE)?;
-                let mut lines = Lines::of_all(self.prefix(), all);
-                if let Some(circle) = circle::closed_by(&mut lines, request, place) {
-                    let _ = self.abandon();
-                    return Ok(Answer::Deadlock(circle));
-                }
+            if let Some(circle) = self.circle(request, place, true)? {
+                let _ = self.abandon();
+                return Ok(Answer::Deadlock(circle));
             }
             let begun = self.own().begun;
             self.keep(request, begun)?;

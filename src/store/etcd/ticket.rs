@@ -73,7 +73,14 @@ pub struct Record {
 }
 
 impl Record {
-    pub fn of(request: &Request, token: Token, is_run: bool, ttl: Duration, now: i64) -> Self {
+    pub fn of(
+        request: &Request,
+        token: Token,
+        inside_of: Option<i64>,
+        is_run: bool,
+        ttl: Duration,
+        now: i64,
+    ) -> Self {
         Self {
             token,
             names: request.names.clone(),
@@ -85,7 +92,7 @@ impl Record {
             granted_at: None,
             fence: None,
             slot: None,
-            inside_of: request.enclosing.as_ref().map(id_of),
+            inside_of,
             revoked_by: None,
             is_released: false,
             holder: request.holder.clone(),
@@ -441,6 +448,7 @@ impl Lines {
             }),
             remaining: remaining.or(ttl).unwrap_or_default(),
             standing,
+            orphan: None,
             revoked: record.is_some_and(|record| record.revoked_by.is_some()),
             guarded: ticket.is_run(),
             inside_of: inside_of.and_then(Ticket::fence),
@@ -494,7 +502,7 @@ mod tests {
             mode,
             ttl: Duration::from_secs(10),
             at_least: Duration::ZERO,
-            enclosing: None,
+            enclosing: Vec::new(),
             holder: Holder {
                 uid: 1,
                 host: "h".into(),
@@ -505,7 +513,14 @@ mod tests {
                 url: None,
             },
         };
-        Record::of(&request, draw().expect("chance").1, true, request.ttl, 7)
+        Record::of(
+            &request,
+            draw().expect("chance").1,
+            None,
+            true,
+            request.ttl,
+            7,
+        )
     }
 
     #[test]

@@ -13,11 +13,12 @@ use crate::lock::{Held, LockName, Request, Standing, Token};
 const REQUEST: usize = 0;
 
 /// The circle that would be closed if a request waited, in the order and the sense of [`line::circle`]. Only one that is made
-/// inside of another lease can close one.
-pub fn closed_by(tx: &Tx<'_>, request: &Request) -> Result<Option<Vec<Held>>> {
-    let Some(enclosing) = &request.enclosing else {
+/// inside of another lease can close one. Of one that does not wait only the leases around it count: all others may end while
+/// it goes on.
+pub fn closed_by(tx: &Tx<'_>, request: &Request, waits: bool) -> Result<Option<Vec<Held>>> {
+    if request.enclosing.is_empty() {
         return Ok(None);
-    };
+    }
     let all: Vec<Living> = ticket::line(tx, &[])?
         .into_iter()
         .map(|ticket| {
@@ -30,7 +31,7 @@ pub fn closed_by(tx: &Tx<'_>, request: &Request) -> Result<Option<Vec<Held>>> {
         .enumerate()
         .map(|(at, (ticket, _))| (ticket.token, at + 1))
         .collect();
-    let around = leases_around(enclosing, &all, &numbers);
+    let around = leases_around(&request.enclosing, &all, &numbers);
     let ahead = |names: &[LockName], place: i64| {
         let names = names.to_vec();
         let living = all.iter().enumerate();
@@ -43,6 +44,9 @@ pub fn closed_by(tx: &Tx<'_>, request: &Request) -> Result<Option<Vec<Held>>> {
     };
     let of_request = Needs::of_waiter(request.mode, ahead(&request.names, ticket::END_OF_LINE));
     let of = |(ticket, standing): &Living| {
+        if !ticket.is_held && !waits {
+            return Needs::default();
+        }
         if !ticket.is_held {
             return Needs::of_waiter(ticket.mode, ahead(&ticket.names, ticket.id));
         }
@@ -51,7 +55,7 @@ pub fn closed_by(tx: &Tx<'_>, request: &Request) -> Result<Option<Vec<Held>>> {
             return Needs::default();
         }
         let inside = all.iter().enumerate().filter(|(_, (other, standing))| {
-            !standing.is_over() && other.enclosing == Some(ticket.token)
+            waits && !standing.is_over() && other.enclosing == Some(ticket.token)
         });
         let mut inside: Vec<usize> = inside.map(|(at, _)| at + 1).collect();
         // The request has no row yet, and those around it stay in its way, whatever became of the ones between.
@@ -76,17 +80,23 @@ pub fn closed_by(tx: &Tx<'_>, request: &Request) -> Result<Option<Vec<Held>>> {
     }))
 }
 
-/// The numbers of the leases around a request, the innermost first.
-fn leases_around(innermost: &Token, all: &[Living], numbers: &HashMap<Token, usize>) -> Vec<usize> {
-    let mut around = Vec::new();
-    let mut next = Some(*innermost);
-    while let Some(number) = next.and_then(|token| numbers.get(&token)).copied() {
-        let (ticket, _) = &all[number - 1];
-        if around.contains(&number) || !ticket.is_held {
-            break;
+/// The numbers of the leases around a request that live, the innermost first: those it was told of, and those that are around
+/// them by their rows. One that is over is nobody's way, but leads on.
+fn leases_around(told: &[Token], all: &[Living], numbers: &HashMap<Token, usize>) -> Vec<usize> {
+    let (mut met, mut around) = (Vec::new(), Vec::new());
+    for token in told {
+        let mut next = Some(*token);
+        while let Some(number) = next.and_then(|token| numbers.get(&token)).copied() {
+            let (ticket, standing) = &all[number - 1];
+            if met.contains(&number) || !ticket.is_held {
+                break;
+            }
+            met.push(number);
+            next = ticket.enclosing;
+            if !standing.is_over() && *standing != Standing::Resting {
+                around.push(number);
+            }
         }
-        around.push(number);
-        next = ticket.enclosing;
     }
     around
 }

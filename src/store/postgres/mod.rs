@@ -255,6 +255,11 @@ fn enter(
         Found::Blocked { behind, again } => (behind, again),
     };
     let first = ticket::first_in_the_way(request, &line, at, tx.now);
+    if own.is_none()
+        && let Some(circle) = circle::closed_by(tx, request, waits)?
+    {
+        return Ok(Entry::Deadlock(circle));
+    }
     if !waits {
         return Ok(Entry::Busy(first));
     }
@@ -263,9 +268,6 @@ fn enter(
         ticket::keep_place(tx, token)?;
         own.id
     } else {
-        if let Some(circle) = circle::closed_by(tx, request)? {
-            return Ok(Entry::Deadlock(circle));
-        }
         ticket::enqueue(tx, request, asker)?
     };
     tx.listen(behind.iter().map(|(id, _)| *id));

@@ -16,7 +16,8 @@ use crate::duration::{from_millis, millis};
 use crate::guard::Guard;
 use crate::line::{self, Way};
 use crate::lock::{
-    Entry, Event, Expiry, Held, Holder, Lease, LockName, Mode, Request, Standing, Terms, Token,
+    Entry, Event, Expiry, Held, Holder, Lease, LockName, Mode, Orphan, Request, Standing, Terms,
+    Token,
 };
 use crate::obstacle::{InTheWay, obstacle};
 use crate::standing::standing;
@@ -152,13 +153,19 @@ impl Ticket {
         let (Standing::Leased | Standing::Waiting, Some(proof)) = (by_time, &self.proof) else {
             return by_time;
         };
-        let rest = self.terms.earliest_end.as_ref();
+        let rest = self.rest();
         match tx.link.witness.life(proof) {
             Life::Lives | Life::Unknown => by_time,
             Life::Orphaned => Standing::Orphaned,
             Life::Dead if rest.is_some_and(|end| end.wall > tx.now) => Standing::Resting,
             Life::Dead => Standing::Crashed,
         }
+    }
+
+    /// Until when it is not over, whatever ends it. Forced, it does not rest.
+    fn rest(&self) -> Option<&Expiry> {
+        let end = self.terms.earliest_end.as_ref();
+        end.filter(|_| self.revoked_by.is_none())
     }
 
     fn by_time(&self, now: i64) -> Standing {
@@ -170,7 +177,11 @@ impl Ticket {
             };
         }
         let now = Now { boot: 0, wall: now };
-        standing(&self.terms, &Clock::wall_only(), now, None::<&Guard>)
+        let terms = Terms {
+            earliest_end: self.rest().cloned(),
+            ..self.terms.clone()
+        };
+        standing(&terms, &Clock::wall_only(), now, None::<&Guard>)
             .expect("without a guard nobody is asked")
     }
 
@@ -190,6 +201,15 @@ impl Ticket {
             (Standing::Resting, Some(end)) => end.wall,
             _ => self.terms.expiry.wall,
         };
+        let rest = self.rest().map_or(0, |end| end.wall.saturating_sub(now));
+        let proof = self.proof.as_ref();
+        let tree = proof.filter(|_| standing == Standing::Orphaned);
+        let orphan = tree.and_then(Proof::tree_byte).map(|byte| Orphan {
+            byte,
+            rest: from_millis(rest),
+            processes: Vec::new(),
+            are_all: false,
+        });
         Held {
             id: self.id,
             names: self.names,
@@ -200,6 +220,7 @@ impl Ticket {
             since: self.since,
             remaining: from_millis(until.saturating_sub(now)),
             standing,
+            orphan,
             revoked: self.revoked_by.is_some(),
             guarded: self.of_run,
             inside_of: self.inside_of,
@@ -267,6 +288,19 @@ pub fn line(tx: &Tx<'_>, names: &[LockName]) -> Result<Vec<Ticket>> {
 pub fn by_token(tx: &Tx<'_>, token: &Token) -> Result<Option<Ticket>> {
     let token = &token.as_bytes()[..];
     Ok(find(tx, "token = $1", &[(&token, Type::BYTEA)])?.pop())
+}
+
+/// The first of these tokens whose lease lives in this database.
+fn innermost(tx: &Tx<'_>, told: &[Token]) -> Result<Option<Token>> {
+    if told.is_empty() {
+        return Ok(None);
+    }
+    let bytes: Vec<&[u8]> = told.iter().map(|token| &token.as_bytes()[..]).collect();
+    let mut found = find(tx, "token = any($1)", &[(&bytes, Type::BYTEA_ARRAY)])?;
+    found.retain(|ticket| ticket.is_held && !ticket.standing(tx).is_over());
+    let mut told = told.iter();
+    let innermost = told.find(|token| found.iter().any(|ticket| ticket.token == **token));
+    Ok(innermost.copied())
 }
 
 pub fn of_ids(tx: &Tx<'_>, ids: &[i64]) -> Result<Vec<Ticket>> {
@@ -570,10 +604,8 @@ fn insert(
     let names = names_to_sql(&request.names);
     let token = &asker.token.as_bytes()[..];
     let (file, supervisor_byte, tree_byte) = columns_of(asker.proof);
-    let enclosing = request
-        .enclosing
-        .as_ref()
-        .map(|token| &token.as_bytes()[..]);
+    let enclosing = innermost(tx, &request.enclosing)?;
+    let enclosing = enclosing.as_ref().map(|token| &token.as_bytes()[..]);
     let earliest_end = granted.and_then(|_| earliest_end(tx, request));
     let granted_at = granted.map(|_| tx.now);
     let sql = "insert into tenure.ticket (id, token, names, state, of_run, mode, slots, slot, fence, ttl, at_least,

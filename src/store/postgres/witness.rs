@@ -40,6 +40,14 @@ pub struct Proof {
     pub tree: i64,
 }
 
+impl Proof {
+    /// The inode of the file, and the byte of it that the job has locked.
+    pub fn tree_byte(&self) -> Option<(u64, i64)> {
+        let inode = self.file.split(' ').nth(3)?.parse().ok()?;
+        Some((inode, self.tree))
+    }
+}
+
 /// What is known of a ticket's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {

@@ -12,12 +12,14 @@ use crate::line::{self, Needs};
 use crate::lock::{LockName, Mode, Request, Standing, Token};
 
 /// The circle that would be closed if a request waited, in the order and the sense of [`line::circle`]. It is inside of
-/// the lease that it says, and of those that live by the descriptors `own`, which this process keeps open.
+/// the leases that it says, and of those that live by the descriptors `own`, which this process keeps open. Of one that does
+/// not wait only those leases count: all others may end while it goes on.
 pub fn closed_by(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
     own: &[BorrowedFd<'_>],
+    waits: bool,
 ) -> Result<Option<Vec<Ticket>>> {
     let mut search = Search {
         transaction,
@@ -26,23 +28,26 @@ pub fn closed_by(
         numbers: HashMap::new(),
         lines: HashMap::new(),
     };
-    let around = match &request.enclosing {
-        Some(enclosing) => search.leases_around(enclosing)?,
-        None => Vec::new(),
-    };
+    let around = search.leases_around(&request.enclosing)?;
     let ahead = search.ahead(&request.names, ticket::END_OF_LINE)?;
     let mut needs = vec![Needs::of_waiter(request.mode, ahead)];
     // Grows while it is walked.
     let mut at = 0;
     while let Some((ticket, standing)) = search.found.get(at).cloned() {
         at += 1;
-        needs.push(if !ticket.is_held {
+        needs.push(if !ticket.is_held && !waits {
+            Needs::default()
+        } else if !ticket.is_held {
             Needs::of_waiter(ticket.mode, search.ahead(&ticket.names, ticket.id)?)
         } else if standing == Standing::Resting {
             // Time alone ends it.
             Needs::default()
         } else {
-            let mut inside = search.inside(&ticket.token)?;
+            let mut inside = if waits {
+                search.inside(&ticket.token)?
+            } else {
+                Vec::new()
+            };
             // The request has no row yet, and those around it stay in its way, whatever became of the ones between.
             if let Some(place) = around.iter().position(|id| *id == ticket.id) {
                 inside.push(match place.checked_sub(1) {
@@ -113,19 +118,25 @@ impl Search<'_> {
         Ok(numbers)
     }
 
-    /// The leases around a request, the innermost first.
-    fn leases_around(&mut self, innermost: &Token) -> Result<Vec<i64>> {
-        let mut around = Vec::new();
-        let mut next = Some(*innermost);
-        while let Some(token) = next {
-            let found = ticket::by_token(self.transaction, &token)?;
-            let Some(ticket) = found.filter(|ticket| !around.contains(&ticket.id)) else {
-                break;
-            };
-            around.push(ticket.id);
-            next = ticket.enclosing;
-            let standing = self.rules.standing(&ticket)?;
-            self.number(ticket, standing);
+    /// The leases around a request that live, the innermost first: those it was told of, and those that are around them by
+    /// their rows. One that is over is nobody's way, but leads on.
+    fn leases_around(&mut self, told: &[Token]) -> Result<Vec<i64>> {
+        let (mut met, mut around) = (Vec::new(), Vec::new());
+        for token in told {
+            let mut next = Some(*token);
+            while let Some(token) = next {
+                let found = ticket::by_token(self.transaction, &token)?;
+                let Some(ticket) = found.filter(|ticket| !met.contains(&ticket.id)) else {
+                    break;
+                };
+                met.push(ticket.id);
+                next = ticket.enclosing;
+                let standing = self.rules.standing(&ticket)?;
+                if !standing.is_over() && standing != Standing::Resting {
+                    around.push(ticket.id);
+                    self.number(ticket, standing);
+                }
+            }
         }
         Ok(around)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 
 use crate::holder;
@@ -29,7 +30,7 @@ pub struct Lock {
     pub is_exclusive: bool,
     /// Of the process that has it; none of an open file's, or out of sight in another pid namespace.
     pid: Option<i32>,
-    inode: u64,
+    pub inode: u64,
     pub bytes: RangeInclusive<u64>,
 }
 
@@ -77,24 +78,36 @@ pub fn owners(inode: u64, is_meant: impl Fn(&Lock) -> bool) -> BTreeSet<i32> {
             break;
         }
     }
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.extend(numbers.filter(|pid| has_open_lock(*pid, is_meant)));
+    each_of_open_files(|pid, lock| {
+        if is_meant(lock) {
+            pids.insert(pid);
+        }
+    });
     pids.remove(&own);
     pids
 }
 
-fn has_open_lock(pid: i32, is_meant: impl Fn(&Lock) -> bool) -> bool {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
-        return false;
-    };
-    files.flatten().any(|file| {
-        let text = fs::read_to_string(file.path()).unwrap_or_default();
-        let locks = text.lines().filter_map(|line| line.strip_prefix("lock:"));
-        locks
-            .filter_map(Lock::from_line)
-            .any(|lock| is_meant(&lock))
-    })
+/// Goes through the locks of all files that a process has open. False where it was not shown all of them: others' open files are for
+/// root alone to see.
+pub fn each_of_open_files(mut found: impl FnMut(i32, &Lock)) -> bool {
+    let mut are_all = rustix::process::geteuid().is_root();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        let files = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+        // The first process of all, which not even root may look at everywhere, is of no job.
+        are_all &= pid == 1
+            || !files
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+        for file in files.into_iter().flatten().flatten() {
+            let text = fs::read_to_string(file.path()).unwrap_or_default();
+            let lines = text.lines().filter_map(|line| line.strip_prefix("lock:"));
+            for lock in lines.filter_map(Lock::from_line) {
+                found(pid, &lock);
+            }
+        }
+    }
+    are_all
 }
 
 /// `pid 812 (sleep 30)`, or several of these; none where there are none.
@@ -103,7 +116,7 @@ pub fn show(pids: &BTreeSet<i32>) -> Option<String> {
         .iter()
         .take(MOST)
         .copied()
-        .map(holder::show_process)
+        .map(|pid| holder::show_process(&holder::process(pid)))
         .collect();
     if pids.len() > MOST {
         named.push(format!("{} more", pids.len() - MOST));

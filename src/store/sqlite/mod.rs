@@ -31,6 +31,7 @@ use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
 #[cfg(feature = "postgres")]
 pub use self::file::{is_local, make_directories};
+pub use self::strangers::find_orphans;
 use self::ticket::{Found, Grant, Rules, Ticket};
 use super::record;
 use super::{
@@ -630,21 +631,23 @@ impl SqliteStore {
             };
             let shown = |tickets| shown(transaction, rules, tickets);
             let first = shown(ticket::first_in_the_way(transaction, rules, request, at)?)?;
-            let Some(mark) = mark.filter(|_| waits) else {
-                return Ok(Some(Entry::Busy(first)));
-            };
             if let Some(id) = place {
                 return Ok(Some(Entry::Waiting(id, obstacle, first)));
             }
+            let mark = mark.filter(|_| waits);
             let own = match rules.guard {
                 Some(guard) => guard.inherited_copies()?,
                 None => Vec::new(),
             };
-            if (request.enclosing.is_some() || !own.is_empty())
-                && let Some(circle) = circle::closed_by(transaction, rules, request, &own)?
+            if (!request.enclosing.is_empty() || !own.is_empty())
+                && let Some(circle) =
+                    circle::closed_by(transaction, rules, request, &own, mark.is_some())?
             {
                 return Ok(Some(Entry::Deadlock(shown(circle)?)));
             }
+            let Some(mark) = mark else {
+                return Ok(Some(Entry::Busy(first)));
+            };
             let id = ticket::enqueue(transaction, rules, request, token, mark)?;
             Ok(Some(Entry::Waiting(id, obstacle, first)))
         })

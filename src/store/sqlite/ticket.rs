@@ -1,9 +1,11 @@
 //! Tickets as rows: reading them, and the statements that change them. All of it happens inside a transaction that
 //! the caller began. The rules of the line are those of `line`; here it is walked.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params};
@@ -14,7 +16,7 @@ use crate::duration::{from_millis, millis};
 use crate::guard::{Guard, Note};
 use crate::line::{self, Way};
 use crate::lock::{
-    Ending, Entry, Event, Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Request,
+    Ending, Entry, Event, Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Orphan, Request,
     Standing, Terms, Token,
 };
 use crate::obstacle::{InTheWay, Obstacle, obstacle};
@@ -62,7 +64,7 @@ pub struct Rules<'a> {
 impl Rules<'_> {
     pub fn standing(&self, ticket: &Ticket) -> Result<Standing> {
         let found = if ticket.is_held {
-            standing(&ticket.terms, self.clock, self.now, self.guard)
+            standing(&ticket.effective_terms(), self.clock, self.now, self.guard)
         } else {
             stands_in_line(ticket.terms.mark.as_ref(), self.guard).map(|stands| {
                 if stands {
@@ -94,7 +96,7 @@ impl Rules<'_> {
     }
 
     /// How long until its time to live passes.
-    fn remaining(&self, expiry: &Expiry) -> std::time::Duration {
+    fn remaining(&self, expiry: &Expiry) -> Duration {
         from_millis(self.clock.remaining(expiry, self.now))
     }
 }
@@ -198,6 +200,20 @@ impl Ticket {
             (Standing::Resting, Some(end)) => end,
             _ => &self.terms.expiry,
         };
+        let rest = self.terms.earliest_end.as_ref();
+        // Forced, it does not rest.
+        let rest = rest.filter(|_| !self.revoked);
+        let tree = self
+            .terms
+            .mark
+            .and_then(|mark| Some((mark.inode, mark.tree?)));
+        let orphan = tree.filter(|_| standing == Standing::Orphaned);
+        let orphan = orphan.map(|byte| Orphan {
+            byte,
+            rest: rest.map_or(Duration::ZERO, |end| rules.remaining(end)),
+            processes: Vec::new(),
+            are_all: false,
+        });
         Ok(Held {
             id: self.id,
             names: self.names,
@@ -208,6 +224,7 @@ impl Ticket {
             since: self.since,
             remaining: rules.remaining(until),
             standing,
+            orphan,
             revoked: self.revoked,
             guarded: self.terms.mark.is_some(),
             inside_of,
@@ -356,6 +373,17 @@ pub fn waiting(
 }
 
 impl Ticket {
+    /// Forced, it does not rest when it ends: whoever ends it, and though nobody is left who would end it in so many words.
+    fn effective_terms(&self) -> Cow<'_, Terms> {
+        if !self.revoked || self.terms.earliest_end.is_none() {
+            return Cow::Borrowed(&self.terms);
+        }
+        Cow::Owned(Terms {
+            earliest_end: None,
+            ..self.terms.clone()
+        })
+    }
+
     /// Whether it was given back, and only rests until its `--at-least` has passed.
     pub fn was_given_back(&self) -> bool {
         self.is_held && self.terms.mark.is_none() && self.terms.expiry.wall == ENDED
@@ -419,6 +447,22 @@ pub fn some(transaction: &Transaction<'_>, from: &Token, most: i64) -> Result<Ve
 /// The held ticket of a token.
 pub fn by_token(transaction: &Transaction<'_>, token: &Token) -> Result<Option<Ticket>> {
     Ok(find(transaction, token)?.filter(|ticket| ticket.is_held))
+}
+
+/// The first of these tokens whose lease lives in this database.
+fn innermost(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    told: &[Token],
+) -> Result<Option<Token>> {
+    for token in told {
+        if let Some(ticket) = by_token(transaction, token)?
+            && !rules.standing(&ticket)?.is_over()
+        {
+            return Ok(Some(*token));
+        }
+    }
+    Ok(None)
 }
 
 /// The ticket of a token, held or waiting.
@@ -928,6 +972,7 @@ fn insert(
     let (mode, slots) = record::words_of(request.mode);
     let holder = &request.holder;
     let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
+    let enclosing = innermost(transaction, rules, &request.enclosing)?;
     transaction.prepare_cached(INSERT)?.execute(params![
         token.as_bytes(),
         id,
@@ -950,7 +995,7 @@ fn insert(
         mark.map(|mark| mark.waiting),
         mark.map(|mark| mark.supervisor),
         mark.and_then(|mark| mark.tree),
-        request.enclosing.as_ref().map(Token::as_bytes),
+        enclosing.as_ref().map(Token::as_bytes),
         holder.uid,
         holder.host,
         holder.pid,

@@ -88,6 +88,10 @@ fn what_a_killed_runs_job_left_running_keeps_the_lock_until_it_has_ended() {
     until(SOON, "it is seen", || {
         sandbox.status()[0]["state"] == "orphaned"
     });
+    let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
+    outcome.exits(75).says(&format!(
+        "A is held by processes of root@*'s run (pid *, killed): *pid {pid} (sleep 300)*; for * at the most; kill *{pid} ends it*"
+    ));
     throughout(ms(4000), "it is waited for", || {
         is_alive(pid) && count(&server, "state = 'waiting'") == 1
     });
