@@ -280,10 +280,12 @@ impl EtcdStore {
         let granted = self.granted_record(request, keeping, request_slot(request.mode, 0));
         let success = self.granting(request, &granted);
         let first_key = key_of(self.prefix(), &request.names[0], id);
-        let failure = if waits {
-            let mut puts = self.puts(&request.names, id, &waiting);
-            puts.push(api::one(&first_key));
-            puts
+        let mut into_line = self.puts(&request.names, id, &waiting);
+        into_line.push(api::one(&first_key));
+        // Who may be refused for its number of slots does not stand in the line before that is known: others would see it there.
+        let waits_at_once = waits && !matches!(request.mode, Mode::Slots(_));
+        let failure = if waits_at_once {
+            into_line.clone()
         } else {
             let all = lines.iter().map(|line| api::range(line, Pick::All, None));
             all.collect()
@@ -295,10 +297,8 @@ impl EtcdStore {
                 .granted(request, keeping, &granted, outcome.revision)
                 .map(Some);
         }
-        if waits {
-            if let Some(kv) = outcome.ranges.first().and_then(|range| range.first()) {
-                self.own().stands_as(kv);
-            }
+        if waits_at_once {
+            self.stand_as_told(&outcome);
             return Ok(None);
         }
         let mut ranges = outcome.ranges;
@@ -317,6 +317,11 @@ impl EtcdStore {
             let is_free = seen
                 .in_the_way(&request.names, request.mode, END_OF_LINE)
                 .is_empty();
+            if !is_free && waits {
+                let outcome = self.client.transact(&[], &into_line, &[], PATIENCE)?;
+                self.stand_as_told(&outcome);
+                return Ok(None);
+            }
             if !is_free {
                 let first = seen.first_in_the_way(&request.names, request.mode, END_OF_LINE);
                 let first = first.into_iter().map(|ticket| seen.shown(ticket, None));
@@ -341,6 +346,13 @@ impl EtcdStore {
             (ranges, revision) = (outcome.ranges, outcome.revision);
         }
         Ok(None)
+    }
+
+    /// It stands in the line by what was put there and read along.
+    fn stand_as_told(&mut self, outcome: &api::Outcome) {
+        if let Some(kv) = outcome.ranges.iter().flatten().next() {
+            self.own().stands_as(kv);
+        }
     }
 
     /// The record of one who enters now, with the revision of its own writing as its fence.
@@ -646,7 +658,11 @@ impl EtcdStore {
         in_the_way: &[&Ticket],
         revision: i64,
     ) -> Result<Answer> {
-        if let Some(slots) = lines.other_slots(&request.names, request.mode, place) {
+        // Only the first time: who was let into the line stays there.
+        let is_new = self.own().keeper.is_none();
+        if let Some(slots) = lines.other_slots(&request.names, request.mode, place)
+            && is_new
+        {
             let _ = self.abandon();
             return Ok(Answer::OtherSlots(slots));
         }
@@ -655,7 +671,7 @@ impl EtcdStore {
             .into_iter()
             .map(|ticket| lines.shown(ticket, None))
             .collect();
-        if self.own().keeper.is_none() {
+        if is_new {
             if request.enclosing.is_some() {
                 let (all, _) = self.client.all(self.prefix().as_bytes(), PATIENCE)?;
                 let mut lines = Lines::of_all(self.prefix(), all);

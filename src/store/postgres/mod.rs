@@ -239,14 +239,10 @@ fn enter(
         tx,
         dead.iter().map(|(ticket, standing)| (ticket, *standing)),
     )?;
-    let at = own.as_ref().map_or(ticket::END_OF_LINE, |own| own.id);
-    let (behind, again) = match ticket::look_ahead(request, &line, at, tx.now) {
-        Found::OtherSlots(slots) => {
-            if let Some(own) = &own {
-                ticket::delete(tx, own)?;
-            }
-            return Ok(Entry::OtherSlots(slots));
-        }
+    let place = own.as_ref().map(|own| own.id);
+    let at = place.unwrap_or(ticket::END_OF_LINE);
+    let (behind, again) = match ticket::look_ahead(request, &line, place, tx.now) {
+        Found::OtherSlots(slots) => return Ok(Entry::OtherSlots(slots)),
         Found::Free { slot } => {
             tx.listen([]);
             let lease = ticket::grant(tx, request, asker, own.as_ref(), slot)?;

@@ -93,6 +93,8 @@ pub struct SqliteStore {
     tie: Option<(i32, GuardMark)>,
     /// Where the own request stands in the line, and the token of its ticket.
     place: Option<(i64, Token)>,
+    /// Where nobody can stand in the line: the own request was found to be one that may wait.
+    waits_outside: bool,
     /// The bytes of those who hold locks that this database knows nothing of, while one waits for them.
     lost: Option<Lost>,
     /// SQLite's `data_version` when the own lease's row was last read.
@@ -326,6 +328,7 @@ impl SqliteStore {
             hold: None,
             tie: None,
             place: None,
+            waits_outside: false,
             lost: None,
             seen_version: None,
         };
@@ -555,6 +558,7 @@ impl SqliteStore {
     ) -> Result<Option<Entry>> {
         let (path, identity, link) = (self.path.clone(), self.identity, self.link.clone());
         let place = self.place.map(|(id, _)| id);
+        let is_new = place.is_none() && !self.waits_outside;
         let tied = self.tie.map(|(_, mark)| mark);
         let lost = self.lost.take();
         self.write_in_turn(|transaction, rules| {
@@ -576,7 +580,7 @@ impl SqliteStore {
                 return Ok(Some(Entry::Lost(lost)));
             }
             let at = place.unwrap_or(ticket::END_OF_LINE);
-            let obstacle = match ticket::look_ahead(transaction, rules, request, at)? {
+            let obstacle = match ticket::look_ahead(transaction, rules, request, at, is_new)? {
                 Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
                 Found::Free { slot } => {
                     let mark = match keeping {
@@ -653,6 +657,7 @@ impl SqliteStore {
             }
             Entry::Busy(others) => {
                 self.hold = None;
+                self.waits_outside = true;
                 Answer::Busy(others)
             }
             Entry::Deadlock(circle) => {

@@ -614,12 +614,53 @@ pub enum Found {
     OtherSlots(u32),
 }
 
+/// The other number of slots with which a lock is in use that a new request is for. The dead that are met are removed.
+fn other_slots(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    mode: Mode,
+    name: &LockName,
+) -> Result<Option<u32>> {
+    let mut dead = Vec::new();
+    let used = {
+        // Those in the line for something else are passed over by SQLite; the first of these is most often all that is read.
+        let mut statement = transaction.prepare_cached(concat!(
+            "select ",
+            columns!(),
+            " from claim join ticket on ticket.token = claim.token
+             where claim.name = ?1 and mode = 'slots' order by claim.ticket"
+        ))?;
+        let rows = statement.query_map([name.as_str()], Ticket::from_row)?;
+        let living = rows.map(|row| with_standing(row, rules));
+        let living = living.filter_map(|found| match found {
+            Ok((ticket, standing)) if standing.is_over() => {
+                dead.push((ticket, standing));
+                None
+            }
+            found => Some(found.map(|(ticket, _)| ticket.mode)),
+        });
+        line::other_slots(mode, living)?
+    };
+    for (ticket, standing) in dead {
+        bury(transaction, rules, &ticket, standing)?;
+    }
+    Ok(used)
+}
+
+fn with_standing(row: rusqlite::Result<Ticket>, rules: &Rules<'_>) -> Result<(Ticket, Standing)> {
+    let ticket = row?;
+    let standing = rules.standing(&ticket)?;
+    Ok((ticket, standing))
+}
+
 /// Looks along the line, from a place in it to its head, on each of the names. The dead that are met are removed.
+/// A request that is new may also be refused for its number of slots.
 pub fn look_ahead(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
     place: i64,
+    is_new: bool,
 ) -> Result<Found> {
     let mut blocking: Vec<(Ticket, Standing)> = Vec::new();
     let mut is_claimed =
@@ -628,6 +669,12 @@ pub fn look_ahead(
         // Most locks are free, and to know that is cheaper than to have the question ready that tells who has them.
         if !is_claimed.exists(params![name.as_str(), place])? {
             continue;
+        }
+        if is_new
+            && matches!(request.mode, Mode::Slots(_))
+            && let Some(used) = other_slots(transaction, rules, request.mode, name)?
+        {
+            return Ok(Found::OtherSlots(used));
         }
         let mut dead = Vec::new();
         let way = {
@@ -638,33 +685,16 @@ pub fn look_ahead(
                  where claim.name = ?1 and claim.ticket < ?2 order by claim.ticket desc"
             ))?;
             let rows = statement.query_map(params![name.as_str(), place], Ticket::from_row)?;
-            let mut other_slots = None;
-            let ahead = rows.filter_map(|row| {
-                let found = row.map_err(anyhow::Error::from).and_then(|ticket| {
-                    let standing = rules.standing(&ticket)?;
-                    Ok((ticket, standing))
-                });
-                match found {
-                    Ok((ticket, standing)) if standing.is_over() => {
-                        dead.push((ticket, standing));
-                        None
-                    }
-                    Ok((ticket, standing)) => {
-                        if let (Mode::Slots(mine), Mode::Slots(other)) = (request.mode, ticket.mode)
-                            && mine != other
-                        {
-                            other_slots = Some(other);
-                        }
-                        Some(Ok((ticket.mode, (ticket, standing))))
-                    }
-                    Err(error) => Some(Err(error)),
+            let ahead = rows.map(|row| with_standing(row, rules));
+            let ahead = ahead.filter_map(|found| match found {
+                Ok((ticket, standing)) if standing.is_over() => {
+                    dead.push((ticket, standing));
+                    None
                 }
+                Ok((ticket, standing)) => Some(Ok((ticket.mode, (ticket, standing)))),
+                Err(error) => Some(Err(error)),
             });
-            let way = line::way(request.mode, ahead)?;
-            if let Some(other) = other_slots {
-                return Ok(Found::OtherSlots(other));
-            }
-            way
+            line::way(request.mode, ahead)?
         };
         for (ticket, standing) in dead {
             bury(transaction, rules, &ticket, standing)?;
