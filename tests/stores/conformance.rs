@@ -53,6 +53,9 @@ every_store! {
         several_names_are_taken_together_or_not_at_all
         a_lock_stays_taken_for_its_least_time
         a_forced_release_stops_a_run
+        a_forced_release_returns_when_the_job_has_cleaned_up
+        a_forced_release_of_a_killed_run_waits_for_its_time
+        a_jobs_own_token_does_not_shorten_its_time
         a_forced_release_ends_a_bare_lease
         a_forced_release_of_another_fence_does_nothing
         the_log_tells_what_happened
@@ -498,6 +501,11 @@ fn a_lock_stays_taken_for_its_least_time(sandbox: &Sandbox) {
         .exits(0)
         .took(ms(0)..ms(2500));
     assert!(sandbox.is_busy("A"));
+    let held = &sandbox.status()[0];
+    assert_eq!(
+        (&held["state"], &held["guarded"]),
+        (&"resting".into(), &false.into())
+    );
     let call = sandbox
         .tenure()
         .args(["run", "-q", "-w", "30s", "A", "--", "true"]);
@@ -514,6 +522,79 @@ fn a_forced_release_stops_a_run(sandbox: &Sandbox) {
     assert!(!sandbox.is_busy("A"));
     let call = sandbox.tenure().args(["release", "--force", "A"]);
     call.run().exits(76);
+}
+
+fn a_forced_release_returns_when_the_job_has_cleaned_up(sandbox: &Sandbox) {
+    let log = sandbox.path("cleaning");
+    let script = format!(
+        "trap 'echo begins >> {0}; sleep 1; echo ends >> {0}; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+        log.display()
+    );
+    let words = ["run", "A", "--", "sh", "-c", &script];
+    let mut holder = sandbox.tenure().args(words).start();
+    holder.await_line("ready");
+    let next = format!("echo next >> {}", log.display());
+    let force = sandbox.tenure().args(["release", "--force", "A"]).start();
+    until(SOON, "it cleans up", || log.exists());
+    assert!(sandbox.is_busy("A"));
+    assert_eq!(sandbox.status()[0]["state"], "revoked");
+    assert_eq!(sandbox.status()[0]["guarded"], true);
+    let words = ["run", "-q", "-w", "30s", "A", "--", "sh", "-c", &next];
+    let waiter = sandbox.tenure().args(words).start();
+    force.wait().exits(0).took(ms(1000)..SOON);
+    holder.wait().exits(76);
+    waiter.wait().exits(0);
+    let log = std::fs::read_to_string(log).expect("they ran");
+    assert_eq!(log, "begins\nends\nnext\n");
+    assert!(!sandbox.is_busy("A"));
+}
+
+/// Where it is seen that it is dead there is nothing to force.
+fn a_forced_release_of_a_killed_run_waits_for_its_time(sandbox: &Sandbox) {
+    let words = ["run", "--ttl", "5s", "A"];
+    sandbox.tenure().args(words).hold().kill();
+    let outcome = sandbox.tenure().args(["release", "--force", "A"]).run();
+    match outcome.code {
+        // Its command may live on, for all that is known.
+        Some(0) => outcome.took(ms(2000)..ms(15_000)),
+        _ => outcome.exits(76),
+    };
+    assert!(!sandbox.is_busy("A"));
+    sandbox.tenure().args(words).hold().kill();
+    let call = sandbox.tenure().args(["release", "--force", "--now", "A"]);
+    assert!([Some(0), Some(76)].contains(&call.run().code));
+    assert!(!sandbox.is_busy("A"));
+}
+
+fn a_jobs_own_token_does_not_shorten_its_time(sandbox: &Sandbox) {
+    let script = "tenure extend --ttl 1s; echo $?; tenure extend --ttl 5s; echo $?; tenure extend; echo $?; \
+                  tenure status --token $TENURE_TOKEN; echo $?; echo ready; read x; exit 3";
+    let call = sandbox.tenure().args(["run", "--ttl", "6s", "A", "--"]);
+    let mut run = call.args(["sh", "-c", script]).start_ready();
+    let held = &sandbox.status()[0];
+    assert_eq!(
+        (&held["ttl_ms"], &held["guarded"]),
+        (&6000.into(), &true.into())
+    );
+    let words = ["run", "-q", "-w", "8s", "A", "--", "true"];
+    sandbox.tenure().args(words).run().exits(75);
+    run.await_line("ready");
+    let outcome = run.end();
+    outcome.exits(3).prints("64\n64\n0\n0\nready\n");
+    let refused = "tenure: A is held by a run (pid ";
+    let said = outcome
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with(refused));
+    assert_eq!(said.count(), 2, "{outcome:#?}");
+    assert!(!sandbox.is_busy("A"));
+    // What `acquire` took may get whatever its owner likes.
+    let token = sandbox.acquire(["A", "--ttl", "1h"]);
+    let words = ["extend", "--ttl", "3s", "--token", &token];
+    sandbox.tenure().args(words).run().exits(0);
+    assert_eq!(sandbox.status()[0]["guarded"], false);
+    let words = ["run", "-q", "-w", "20s", "A", "--", "true"];
+    sandbox.tenure().args(words).run().exits(0);
 }
 
 fn a_forced_release_ends_a_bare_lease(sandbox: &Sandbox) {

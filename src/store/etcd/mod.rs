@@ -37,6 +37,7 @@ use crate::exit::Usage;
 use crate::lock::{
     Ahead, Ending, Entry, Event, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
+use crate::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// How long the cluster is given for an answer: longer than it takes to elect a leader.
@@ -831,12 +832,13 @@ impl EtcdStore {
         }))
     }
 
-    /// What was asked for with a token, if that is good.
+    /// What was asked for with a token, if that is good, where whoever has it `may` do that, and is not told that it is for the
+    /// `run` to do.
     fn with_token(
         &mut self,
         token: &Token,
         names: &[LockName],
-        may_be_of_run: bool,
+        may: impl FnOnce(&Found) -> bool,
         act: impl FnOnce(&mut Self, &Found, &Held) -> Result<bool>,
     ) -> Result<Shown> {
         let Some(found) = self.find(token, PATIENCE)? else {
@@ -852,7 +854,7 @@ impl EtcdStore {
                 Shown::NotHeld
             });
         }
-        if found.record.is_run && !may_be_of_run {
+        if !may(&found) {
             return Ok(Shown::OfRun(held));
         }
         Ok(if act(self, &found, &held)? {
@@ -1098,7 +1100,8 @@ impl Store for EtcdStore {
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
-        self.with_token(token, names, false, |store, found, _| {
+        let may = |found: &Found| !found.record.is_run;
+        self.with_token(token, names, may, |store, found, _| {
             let record = &found.record;
             let until = record
                 .granted_at
@@ -1129,8 +1132,12 @@ impl Store for EtcdStore {
         names: &[LockName],
         ttl: Option<Duration>,
     ) -> Result<Shown> {
-        self.with_token(token, names, true, |store, found, held| {
-            let seconds = |ttl: Duration| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let seconds = |ttl: Duration| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let may = |found: &Found| {
+            let asked = ttl.map(|ttl| Duration::from_secs(seconds(ttl)));
+            may_live_for(asked, found.granted, found.record.is_run)
+        };
+        self.with_token(token, names, may, |store, found, held| {
             let other = ttl.filter(|ttl| seconds(*ttl) != found.granted.as_secs());
             let Some(ttl) = other else {
                 let kept = store.client.keep_alive(found.lease, PATIENCE)?;

@@ -443,7 +443,7 @@ impl Lines {
             remaining: remaining.or(ttl).unwrap_or_default(),
             standing,
             revoked: record.is_some_and(|record| record.revoked_by.is_some()),
-            guarded: ticket.is_run(),
+            guarded: ticket.is_run() && !ticket.is_released(),
             inside_of: inside_of.and_then(Ticket::fence),
         }
     }

@@ -322,7 +322,7 @@ pub fn end(tx: &Tx<'_>, ticket: &Ticket) -> Result<()> {
     // Nobody's any more: no token that anybody knows shows it.
     let token = Token::draw()?;
     let token = &token.as_bytes()[..];
-    let sql = "update tenure.ticket set token = $2, expires_at = $3 where id = $1";
+    let sql = "update tenure.ticket set token = $2, expires_at = $3, of_run = false where id = $1";
     let parameters: [Parameter<'_>; 3] = [
         (&ticket.id, Type::INT8),
         (&token, Type::BYTEA),

@@ -94,6 +94,16 @@ pub fn open(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connect
     }
 }
 
+/// Opens a database of whatever layout, to change that.
+///
+/// # Errors
+/// It cannot be opened or read.
+pub fn open_to_update(path: &Path, patience: &Deadline) -> Result<Connection> {
+    let connection = connect(path, true, patience)?;
+    set_durability(&connection, Durability::Power)?;
+    Ok(connection)
+}
+
 /// As of a file that another has locked: it is worth to try again.
 pub fn busy() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None)
@@ -111,6 +121,19 @@ pub fn is_unsettled(error: &anyhow::Error) -> bool {
 }
 
 fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connection> {
+    let connection = connect(path, may_write, patience)?;
+    // Opens the side files, too. The header in the file may be older than what the WAL says.
+    file::check_layout(path, layout_of(&connection)?)?;
+    Ok(connection)
+}
+
+/// # Errors
+/// SQLite's.
+pub fn layout_of(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("pragma user_version", [], |row| row.get(0))
+}
+
+fn connect(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connection> {
     // SQLite makes its side files with the database's own mode; the umask would first make them too narrow for the
     // others who share it, who may come between that and SQLite's chmod.
     let _umask = OwnUmask::set(Mode::empty());
@@ -138,9 +161,6 @@ fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connec
     // A database that others may write to: nothing in its schema runs with our rights.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // Opens the side files, too. The header in the file may be older than what the WAL says.
-    let layout = connection.query_row("pragma user_version", [], |row| row.get(0))?;
-    file::check_layout(path, layout)?;
     Ok(connection)
 }
 

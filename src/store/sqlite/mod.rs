@@ -40,6 +40,7 @@ use crate::lock::{
     Ahead, Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
 use crate::signals::NoStops;
+use crate::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// The first SQLite without the defect that can lose a WAL's frames at its reset.
@@ -152,8 +153,9 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         Clock::wall_only()
     };
     loop {
-        match (file::peek(&path)?, purpose) {
-            (Content::Database, _) => {}
+        let content = file::peek(&path)?;
+        match (content, purpose) {
+            (Content::Database | Content::Older, _) => {}
             (Content::Empty | Content::Unfinished, Purpose::Look) => return Ok(None),
             (_, Purpose::Change | Purpose::Look) => return missing(&path, named, purpose),
             _ => {
@@ -163,6 +165,9 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         }
         if purpose != Purpose::Look {
             file::wait_for_lost_holders(&path)?;
+        }
+        if content == Content::Older {
+            file::update(&path, vouches)?;
         }
         // Twice the same file around the open: then it is the one that SQLite has.
         let Some(identity) = file::identity(&path)? else {
@@ -559,6 +564,7 @@ impl SqliteStore {
         let (path, identity, link) = (self.path.clone(), self.identity, self.link.clone());
         let place = self.place.map(|(id, _)| id);
         let is_new = place.is_none() && !self.waits_outside;
+        let of_run = keeping == Keeping::Supervised;
         let tied = self.tie.map(|(_, mark)| mark);
         let lost = self.lost.take();
         self.write_in_turn(|transaction, rules| {
@@ -588,7 +594,12 @@ impl SqliteStore {
                         Keeping::Tied(_) => tied,
                         Keeping::Supervised => mark,
                     };
-                    let how = Grant { place, slot, mark };
+                    let how = Grant {
+                        place,
+                        slot,
+                        mark,
+                        of_run,
+                    };
                     let lease = ticket::grant(transaction, rules, request, token, &how)?;
                     return Ok(lease.map(Entry::Granted));
                 }
@@ -596,9 +607,9 @@ impl SqliteStore {
             };
             let shown = |tickets| shown(transaction, rules, tickets);
             let first = shown(ticket::first_in_the_way(transaction, rules, request, at)?)?;
-            let Some(mark) = mark.filter(|_| waits) else {
+            if mark.is_none() || !waits {
                 return Ok(Some(Entry::Busy(first)));
-            };
+            }
             if let Some(id) = place {
                 return Ok(Some(Entry::Waiting(id, obstacle, first)));
             }
@@ -611,7 +622,13 @@ impl SqliteStore {
             {
                 return Ok(Some(Entry::Deadlock(shown(circle)?)));
             }
-            let id = ticket::enqueue(transaction, rules, request, token, mark)?;
+            let how = Grant {
+                place,
+                slot: None,
+                mark,
+                of_run,
+            };
+            let id = ticket::enqueue(transaction, rules, request, token, &how)?;
             Ok(Some(Entry::Waiting(id, obstacle, first)))
         })
     }
@@ -814,12 +831,13 @@ impl SqliteStore {
         }
     }
 
-    /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction.
+    /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction, where whoever has
+    /// the token `may` do that, and is not told that it is for the `run` to do.
     fn with_token(
         &mut self,
         token: &Token,
         names: &[LockName],
-        may_be_of_run: bool,
+        may: impl Fn(&Ticket) -> bool,
         mut act: impl FnMut(&Transaction<'_>, &Rules<'_>, &Ticket) -> Result<usize>,
     ) -> Result<Shown> {
         let (path, identity) = (self.path.clone(), self.identity);
@@ -832,7 +850,6 @@ impl SqliteStore {
             if standing.is_over() {
                 return Ok(Shown::NotHeld);
             }
-            let is_of_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
             let held = ticket.clone().into_held(transaction, rules, standing)?;
             if !names.is_empty() && names != held.names {
                 // Nobody's lease on what was named, or one's own but not the whole of it.
@@ -843,7 +860,7 @@ impl SqliteStore {
                     Shown::NotHeld
                 });
             }
-            if is_of_run && !may_be_of_run {
+            if !may(&ticket) {
                 return Ok(Shown::OfRun(held));
             }
             Ok(if act(transaction, rules, &ticket)? == 1 {
@@ -1062,7 +1079,8 @@ impl Store for SqliteStore {
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
-        let shown = self.with_token(token, names, false, |transaction, rules, ticket| {
+        let may = |ticket: &Ticket| !ticket.of_run;
+        let shown = self.with_token(token, names, may, |transaction, rules, ticket| {
             ticket::end(transaction, rules, ticket)?;
             Ok(1)
         })?;
@@ -1076,7 +1094,8 @@ impl Store for SqliteStore {
         names: &[LockName],
         ttl: Option<Duration>,
     ) -> Result<Shown> {
-        let shown = self.with_token(token, names, true, |transaction, rules, ticket| {
+        let may = |ticket: &Ticket| may_live_for(ttl, from_millis(ticket.ttl), ticket.of_run);
+        let shown = self.with_token(token, names, may, |transaction, rules, ticket| {
             ticket::renew(transaction, rules, token, ttl.map_or(ticket.ttl, millis))
         })?;
         self.tidy(Backlog::Some);
@@ -1135,8 +1154,7 @@ impl Store for SqliteStore {
                     ticket::bury(transaction, rules, &ticket, standing)?;
                 } else if fence.is_none_or(|fence| Some(fence) == ticket.fence) {
                     // There is nobody to tell but a `run`.
-                    let has_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
-                    let ends = at_once || !has_run || standing == Standing::Resting;
+                    let ends = at_once || !ticket.of_run || standing == Standing::Resting;
                     let mut entry = ticket.as_entry(rules.now.wall, standing);
                     entry.event = Event::Forced;
                     entry.ended_at = ends.then_some(rules.now.wall);

@@ -103,6 +103,7 @@ pub struct Ticket {
     pub token: Token,
     pub names: Vec<LockName>,
     pub is_held: bool,
+    pub of_run: bool,
     pub mode: Mode,
     pub slot: Option<u32>,
     pub fence: Option<i64>,
@@ -121,7 +122,7 @@ macro_rules! columns {
         "ticket.id, state = 'held', mode, slots, slot, fence, ttl, coalesce(granted_at, requested_at),
          boot_id, expires_boot, coalesce(expires_wall, 0), earliest_end_boot, earliest_end_wall,
          guard_inode, waiting_byte, supervisor_byte, tree_byte, revoked_by is not null, enclosing,
-         uid, host, pid, command, directory, note, ticket.token, names, url, requested_at"
+         uid, host, pid, command, directory, note, ticket.token, names, url, requested_at, of_run"
     };
 }
 
@@ -140,6 +141,7 @@ impl Ticket {
             token: Token::from_bytes(row.get(25)?),
             names: names_from_sql(&row.get::<_, String>(26)?),
             is_held: row.get(1)?,
+            of_run: row.get(29)?,
             mode: record::mode_of(&mode, slots),
             slot: row.get(4)?,
             fence: row.get(5)?,
@@ -206,7 +208,7 @@ impl Ticket {
             remaining: rules.remaining(until),
             standing,
             revoked: self.revoked,
-            guarded: self.terms.mark.is_some(),
+            guarded: self.of_run,
             inside_of,
             holder: self.holder,
         })
@@ -489,7 +491,7 @@ fn end_or_rest(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket
     transaction
         .prepare_cached(
             "update ticket set token = ?2, expires_boot = 0, expires_wall = ?3,
-               guard_inode = null, waiting_byte = null, supervisor_byte = null, tree_byte = null
+               guard_inode = null, waiting_byte = null, supervisor_byte = null, tree_byte = null, of_run = 0
              where token = ?1",
         )?
         .execute(params![ticket.token.as_bytes(), token.as_bytes(), ENDED])?;
@@ -917,23 +919,23 @@ pub fn prepare_grant(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Puts a request into the line, at its end.
+/// Puts a request into the line, at its end, with what vouches for it there.
 pub fn enqueue(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
     token: &Token,
-    mark: GuardMark,
+    grant: &Grant,
 ) -> Result<i64> {
     let id = draw_number(transaction, rules)?;
-    insert(transaction, rules, request, token, id, Some(mark), None)?;
+    insert(transaction, rules, request, token, id, grant, None)?;
     Ok(id)
 }
 
 /// Of all columns in the order of the table, and nobody has revoked it: to look up their names would take longer than all
 /// else that is done for the row.
 const INSERT: &str =
-    "insert into ticket values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,null,?,?,?,?,?,?,?,?)";
+    "insert into ticket values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,null,?,?,?,?,?,?,?,?,?)";
 
 /// What a grant adds to a ticket.
 struct Granted {
@@ -949,9 +951,10 @@ fn insert(
     request: &Request,
     token: &Token,
     id: i64,
-    mark: Option<GuardMark>,
+    grant: &Grant,
     granted: Option<&Granted>,
 ) -> Result<()> {
+    let mark = grant.mark;
     let (mode, slots) = record::words_of(request.mode);
     let holder = &request.holder;
     let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
@@ -985,6 +988,7 @@ fn insert(
         holder.directory,
         holder.note,
         holder.url,
+        grant.of_run,
     ])?;
     let mut claim = transaction
         .prepare_cached("insert into claim (name, ticket, token) values (?1, ?2, ?3)")?;
@@ -1029,7 +1033,7 @@ pub fn grant(
             request,
             token,
             lease.id,
-            grant.mark,
+            grant,
             Some(&granted),
         )?;
         return Ok(Some(lease));
@@ -1073,6 +1077,7 @@ pub struct Grant {
     /// The waiting ticket's number, for one that stood in the line.
     pub place: Option<i64>,
     pub slot: Option<u32>,
-    /// What vouches for the lease from now on; none for a bare one.
+    /// What vouches for it from now on; none for a bare lease.
     pub mark: Option<GuardMark>,
+    pub of_run: bool,
 }
