@@ -58,6 +58,7 @@ every_store! {
         a_jobs_own_token_does_not_shorten_its_time
         a_forced_release_ends_a_bare_lease
         a_forced_release_of_another_fence_does_nothing
+        a_nested_wait_for_ones_own_lock_is_told
         the_log_tells_what_happened
         a_command_that_cannot_be_started_gives_the_lock_back
         a_job_runs_longer_than_its_time_to_live
@@ -70,11 +71,11 @@ every_store! {
         a_wait_ends_in_time_and_leaves_the_line
         an_interrupted_waiter_leaves_the_line
         a_killed_waiter_is_passed_over
+        a_token_that_was_waited_for_is_nobodys_but_the_callers
         readers_share_and_a_waiting_writer_is_not_starved
         another_number_of_slots_is_refused_whoever_stands_between
         the_number_of_slots_that_is_waited_for_counts_too
         who_waits_for_slots_is_not_refused_because_of_who_came_later
-        a_nested_wait_for_ones_own_lock_is_told
         status_tells_who_holds_and_who_waits
     }
 }
@@ -304,6 +305,22 @@ fn a_stopped_tenures_job_and_the_next_are_not_at_work_at_once(sandbox: &Sandbox)
     outcome.exits(75);
     run.signal(Signal::KILL);
     run.wait().dies_by(Signal::KILL);
+}
+
+fn a_token_that_was_waited_for_is_nobodys_but_the_callers(sandbox: &Sandbox) {
+    let holder = sandbox.holder("A");
+    let words = ["acquire", "-q", "-w", "60s", "--ttl", "1h", "A"];
+    let waiter = sandbox.tenure().args(words).start();
+    until_waiting(sandbox, "A", 1);
+    holder.end().exits(0);
+    let outcome = waiter.wait();
+    let token = outcome.exits(0).stdout.trim_end();
+    assert_eq!(sandbox.status()[0]["guarded"], false);
+    let words = ["extend", "--ttl", "1m", "--token", token];
+    sandbox.tenure().args(words).run().exits(0);
+    let words = ["release", "--token", token];
+    sandbox.tenure().args(words).run().exits(0);
+    assert!(!sandbox.is_busy("A"));
 }
 
 fn readers_share_and_a_waiting_writer_is_not_starved(sandbox: &Sandbox) {

@@ -607,11 +607,11 @@ impl SqliteStore {
             };
             let shown = |tickets| shown(transaction, rules, tickets);
             let first = shown(ticket::first_in_the_way(transaction, rules, request, at)?)?;
-            if mark.is_none() || !waits {
-                return Ok(Some(Entry::Busy(first)));
-            }
             if let Some(id) = place {
                 return Ok(Some(Entry::Waiting(id, obstacle, first)));
+            }
+            if !waits || !is_new {
+                return Ok(Some(Entry::Busy(first)));
             }
             let own = match rules.guard {
                 Some(guard) => guard.inherited_copies()?,
@@ -621,6 +621,10 @@ impl SqliteStore {
                 && let Some(circle) = circle::closed_by(transaction, rules, request, &own)?
             {
                 return Ok(Some(Entry::Deadlock(shown(circle)?)));
+            }
+            if mark.is_none() {
+                // Nobody would know whether it still stands in the line.
+                return Ok(Some(Entry::Busy(first)));
             }
             let how = Grant {
                 place,
@@ -914,7 +918,7 @@ impl Store for SqliteStore {
             let entry = if is_stale {
                 None
             } else {
-                self.enter(request, &token, mark, keeping, waits && self.vouches)?
+                self.enter(request, &token, mark, keeping, waits)?
             };
             match entry {
                 Some(Entry::Lost(lost)) => {
