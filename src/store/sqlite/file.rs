@@ -315,8 +315,7 @@ pub fn update(path: &Path, vouches: bool) -> Result<()> {
     patience.set(MAKING);
     // A writer that is stopped in the middle stops everybody.
     let _no_stops = NoStops::begin();
-    let mut connection = connection::open_to_update(path, &patience).with_context(why)?;
-    let layout = connection::layout_of(&connection).with_context(why)?;
+    let (mut connection, layout) = connection::open_to_update(path, &patience).with_context(why)?;
     if layout != LAST_LAYOUT {
         return check_layout(path, layout);
     }
