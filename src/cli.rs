@@ -188,7 +188,8 @@ pub struct Taking {
 
     /// Share the lock with others that say the same NUMBER, as many as that at once
     ///
-    /// It goes with one NAME. While the lock is in use with another number of slots, the request is refused with 64.
+    /// It goes with one NAME. While anybody holds the lock, or waits for it, with another number of slots, the request is refused
+    /// with 64.
     #[arg(long, value_name = "NUMBER", value_parser = number(1, u32::MAX), allow_negative_numbers = true, conflicts_with = "exclusive")]
     pub slots: Option<u32>,
 

@@ -67,6 +67,30 @@ pub fn way<T, E>(
     })
 }
 
+/// Refuses a new request for slots on a name that is in use with another number of them, and says which: by the modes of those
+/// that live and are ahead of it there, from the head of the line. Reads no further than to the first with slots: all the others
+/// say what that one says, or are about to be refused too, as in a store where a request stands in the line before it is judged.
+///
+/// Asked when a request comes, and never again: who stands in the line was let in by those ahead, and those who come later have
+/// to say its number.
+///
+/// # Errors
+/// Those of the iterator.
+pub fn other_slots<E>(
+    mode: Mode,
+    from_the_head: impl IntoIterator<Item = Result<Mode, E>>,
+) -> Result<Option<u32>, E> {
+    let Mode::Slots(mine) = mode else {
+        return Ok(None);
+    };
+    for ahead in from_the_head {
+        if let Mode::Slots(used) = ahead? {
+            return Ok((used != mine).then_some(used));
+        }
+    }
+    Ok(None)
+}
+
 /// What must happen before a ticket is gone, told by the numbers of other tickets. A holder is gone when whatever is
 /// held or asked for inside of its lease is: none ends before what it waits for itself. A waiter is gone when it has
 /// entered and ended; it can enter when all that block it are gone, and as many of those who take a slot as leave one
@@ -425,6 +449,34 @@ mod tests {
                     // Mostly holders end; now and then a waiter gives up.
                     let gone = if held.is_empty() || leave.index(8) == 0 { leave.index(line.len()) } else { held[leave.index(held.len())] };
                     line.remove(gone);
+                }
+            }
+        }
+
+        /// Requests come to one lock, are refused or stand in the line, enter, and go in any order: all that are there say one
+        /// number of slots, so that a refusal is the same in whatever order the line is read; and nobody is refused once he
+        /// stands there.
+        #[test]
+        fn all_in_a_line_say_one_number_of_slots(modes in proptest::collection::vec(mode(), 1..20), leaves in proptest::collection::vec(any::<prop::sample::Index>(), 20)) {
+            let refusal = |mode, line: &mut dyn Iterator<Item = &Mode>| {
+                let Ok(refusal) = other_slots(mode, line.map(|ahead| Ok::<_, Infallible>(*ahead)));
+                refusal
+            };
+            let mut line: Vec<Mode> = Vec::new();
+            for (new, leave) in modes.into_iter().zip(leaves) {
+                let refused = refusal(new, &mut line.iter());
+                prop_assert_eq!(refused, refusal(new, &mut line.iter().rev()));
+                let used = line.iter().find(|mode| matches!(mode, Mode::Slots(_)));
+                let differs = used.is_some_and(|used| matches!(new, Mode::Slots(_)) && *used != new);
+                prop_assert_eq!(refused.is_some(), differs);
+                if refused.is_none() {
+                    line.push(new);
+                }
+                if leave.index(3) == 0 && !line.is_empty() {
+                    line.remove(leave.index(line.len()));
+                }
+                for (at, mode) in line.iter().enumerate() {
+                    prop_assert_eq!(refusal(*mode, &mut line[..at].iter()), None);
                 }
             }
         }

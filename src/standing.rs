@@ -3,6 +3,7 @@
 //! Whoever acts on the answer asks inside the write transaction that does so.
 
 use std::io;
+use std::time::Duration;
 
 use crate::clock::{Clock, Now};
 use crate::guard::Guard;
@@ -87,6 +88,12 @@ fn by_proof(
         }),
         Some(_) => Ok(Standing::Crashed),
     }
+}
+
+/// Whether whoever shows the token may give a lease another time to live than it has. A `run` has reckoned with that which it
+/// asked for: with a shorter one, of which it hears at its next renewal, its lease could be over before it has stopped its job.
+pub fn may_live_for(asked: Option<Duration>, ttl: Duration, of_run: bool) -> bool {
+    !of_run || asked.is_none_or(|asked| asked >= ttl)
 }
 
 /// Whether a ticket still stands in the line: the dead do not block it, and neither does one whose guard file is

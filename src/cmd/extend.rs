@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{explain, not_held, only_some, open, sorted, token_of};
 use crate::cli::{Common, Extend};
 use crate::duration::{millis, show};
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::lock::LockName;
 use crate::output;
 use crate::store::{Purpose, Shown};
@@ -20,7 +20,15 @@ pub fn run(args: &Extend, common: &Common) -> Result<Exit> {
     match store.extend(&token, &names, args.ttl)? {
         Shown::NotHeld => Ok(not_held(common, args.json, &names, &store.location())),
         Shown::OnlySome(all) => Err(only_some(&all)),
-        Shown::OfRun(held) | Shown::Done(held) => {
+        Shown::OfRun(held) => Err(Usage(format!(
+            "{} {} held by a run (pid {}), which reckons with {}: its time to live can be made longer, and not shorter",
+            output::list(&held.names),
+            output::is_or_are(&held.names),
+            held.holder.pid,
+            show(held.ttl)
+        ))
+        .into()),
+        Shown::Done(held) => {
             let ttl = args.ttl.unwrap_or(held.ttl);
             explain(common, || {
                 format!(

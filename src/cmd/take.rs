@@ -302,19 +302,22 @@ impl Stay<'_> {
                     }
                     // Awake anyhow: to wake is most of what either costs.
                     let is_due = shown.is_due();
+                    let mut has_missed = false;
                     if now >= tick || is_due {
                         tick = now + wait::jittered(SLOW_TICK);
                         // What cannot be told now can the next time.
-                        if store.has_missed(self.request, obstacle).unwrap_or(false) {
-                            return Ok(Waited::LookAgain);
-                        }
+                        has_missed = store.has_missed(self.request, obstacle).unwrap_or(false);
                     }
+                    // First what is due: a look that has found nothing comes back here, and would again, and never wait.
                     if is_due {
                         let mut ahead = store.ahead(self.request).ok().flatten();
                         if let Some(ahead) = &mut ahead {
                             store::find_orphans(&mut ahead.first);
                         }
                         shown.show(ahead);
+                    }
+                    if has_missed {
+                        return Ok(Waited::LookAgain);
                     }
                 }
             }

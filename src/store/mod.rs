@@ -120,7 +120,7 @@ pub enum Shown {
     NotHeld,
     /// Its lease has more locks than were named: all of these. Nothing was done.
     OnlySome(Vec<LockName>),
-    /// Its lease is a `run`'s, which alone may end it. Nothing was done.
+    /// Its lease is a `run`'s, which alone may end it, and whose time to live does not become shorter. Nothing was done.
     OfRun(Held),
 }
 

@@ -295,6 +295,72 @@ fn a_database_of_an_older_layout_is_refused_with_that_reason() {
     assert_refused_and_untouched(&sandbox, "older tenure");
 }
 
+/// Takes from a database what the last layout had not.
+fn make_older(sandbox: &Sandbox) {
+    let sql =
+        "begin immediate; alter table ticket drop column of_run; pragma user_version = 3; commit;
+               pragma wal_checkpoint(truncate)";
+    sandbox.connect().execute_batch(sql).expect("it is ours");
+}
+
+#[test]
+fn a_database_of_the_last_layout_is_brought_up_to_date() {
+    let sandbox = Sandbox::new();
+    let columns = "select name from pragma_table_info('ticket')";
+    let token = sandbox.acquire(["A", "--ttl", "1h"]);
+    let new = sandbox.rows::<String>(columns);
+    let fence = sandbox.fence("B");
+    sandbox.tenure().args(["run", "B"]).hold().kill();
+    until(SOON, "its job is dead too", || sandbox.status().len() == 1);
+    make_older(&sandbox);
+    // Some see it in the file, and some in the log alone.
+    for_each(0..20, |number| {
+        let name = format!("C{number}");
+        let words = ["run", &name, "--", "true"];
+        sandbox.tenure().args(words).run().exits(0).says_nothing();
+    });
+    assert_eq!(sandbox.rows::<String>(columns), new);
+    assert_eq!(sandbox.rows::<i64>("pragma user_version"), [4]);
+    assert!(sandbox.is_busy("A"));
+    let guarded = &sandbox.status()[0]["guarded"];
+    assert_eq!(guarded, false);
+    let call = sandbox.tenure().args(["release", "--token", &token]);
+    call.run().exits(0);
+    let log = sandbox.tenure().args(["log", "--json", "B"]).run();
+    assert!(log.stdout.contains(&format!("{fence},")), "{log:#?}");
+    assert!(sandbox.fence("B") > fence);
+}
+
+#[test]
+fn whoever_looks_first_brings_it_up_to_date_too() {
+    let sandbox = Sandbox::new();
+    sandbox.acquire(["A", "--ttl", "1h"]);
+    make_older(&sandbox);
+    assert_eq!(sandbox.status().len(), 1);
+    // Who may not write to it does not change it either.
+    make_older(&sandbox);
+    set_mode(sandbox.db(), 0o644);
+    let outcome = sandbox.tenure_as(BOB, "").arg("status").run();
+    outcome.is_store_error("cannot use *: it was made by an older tenure *");
+    set_mode(sandbox.db(), 0o600);
+    assert_eq!(sandbox.status().len(), 1);
+}
+
+#[test]
+fn a_database_of_the_last_layout_that_is_in_use_is_left_as_it_is() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("A");
+    make_older(&sandbox);
+    for verb in [&["run", "A", "--", "touch", "ran"][..], &["status"]] {
+        let outcome = sandbox.tenure().args(verb).run();
+        outcome.is_store_error("cannot use *: it was made by an older tenure *, and locks of it are held or waited for; *");
+    }
+    assert_eq!(sandbox.rows::<i64>("pragma user_version"), [3]);
+    assert_did_not_run(&sandbox);
+    holder.end().exits(0);
+    attempt(&sandbox).exits(0);
+}
+
 #[test]
 fn a_newer_version_that_is_in_the_log_still_is_seen() {
     let sandbox = Sandbox::new();

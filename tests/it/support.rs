@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
+use std::io::Read;
 use std::ops::RangeBounds;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -98,6 +99,17 @@ pub struct Sandbox {
     root: TempDir,
     outputs: AtomicU32,
     address: Option<PathBuf>,
+    mount: Option<Mount>,
+}
+
+/// Keeps a file system mounted where nobody sees it who is not brought there.
+struct Mount(Child);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Sandbox {
@@ -113,6 +125,7 @@ impl Sandbox {
             root,
             outputs: AtomicU32::new(0),
             address: None,
+            mount: None,
         }
     }
 
@@ -121,6 +134,32 @@ impl Sandbox {
     pub fn at(address: &str) -> Self {
         let mut sandbox = Self::new();
         sandbox.address = Some(address.into());
+        sandbox
+    }
+
+    /// With the database on a file system that another kernel may share, as far as can be told, and a user who took that upon
+    /// himself.
+    #[allow(dead_code, reason = "some of the tests have other stores")]
+    pub fn on_a_shared_file_system() -> Self {
+        let mut sandbox = Self::new();
+        for name in ["below", "fuse"] {
+            fs::create_dir(sandbox.root.path().join(name)).expect("a fresh directory");
+        }
+        // In a namespace that is gone with its last process, and the mount with it.
+        let script = "bindfs ../below ../fuse && echo ready && read x";
+        let mut keeper = Command::new("unshare");
+        keeper.args(["-m", "sh", "-c", script]);
+        keeper
+            .current_dir(sandbox.dir())
+            .env(MARK, sandbox.root.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut mount = Mount(keeper.spawn().expect("unshare is installed"));
+        let mut ready = [0; 6];
+        let output = mount.0.stdout.as_mut().expect("a pipe");
+        output.read_exact(&mut ready).expect("bindfs can mount");
+        sandbox.address = Some(sandbox.root.path().join("fuse/l.db"));
+        sandbox.mount = Some(mount);
         sandbox
     }
 
@@ -147,7 +186,18 @@ impl Sandbox {
 
     /// `tenure`, with this sandbox's database.
     pub fn tenure(&self) -> Call<'_> {
-        self.program(TENURE).env("TENURE_DB", self.db())
+        self.with_database(self.program(TENURE))
+    }
+
+    /// Where the database is to be seen.
+    fn with_database<'a>(&self, call: Call<'a>) -> Call<'a> {
+        let call = call.env("TENURE_DB", self.db());
+        let Some(mount) = &self.mount else {
+            return call;
+        };
+        let pid = mount.0.id().to_string();
+        call.via(["nsenter", "-t", &pid, "-m", "-w", "--"])
+            .env("TENURE_ALLOW_NETWORK_FS", "1")
     }
 
     /// Any other program, with the environment that tests give (`tenure` is on its PATH), and no database.
@@ -170,9 +220,7 @@ impl Sandbox {
 
     /// `sh -c script`, with this sandbox's database.
     pub fn sh(&self, script: &str) -> Call<'_> {
-        self.program("sh")
-            .args(["-c", script])
-            .env("TENURE_DB", self.db())
+        self.with_database(self.program("sh").args(["-c", script]))
     }
 
     /// A live `tenure run NAME` whose command has said `ready`, and waits for its stdin to end.

@@ -6,7 +6,7 @@ use crate::pty::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 use crate::support::{
     Call, Running, SOON, Sandbox, Signal, is_alive, ms, state, throughout, until,
 };
-use crate::waiters::{AT_ONCE, now};
+use crate::waiters::{AT_ONCE, now, ticks};
 
 /// Holds what a terminal shows, until Ctrl-Q.
 const CTRL_S: &str = "\x13";
@@ -284,6 +284,18 @@ fn a_wait_elsewhere_that_a_signal_ends_says_so() {
         last.is_some_and(|last| last.starts_with("tenure: a signal ended the wait for A after ")),
         "{outcome:#?}"
     );
+}
+
+#[test]
+fn a_wait_for_a_slot_says_so_too_and_costs_nothing() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.holder("A");
+    let words = ["run", "--wait", "60", "--slots", "2", "A", "--", "true"];
+    let waiter = sandbox.tenure().args(words).detached().start();
+    until(SOON, "it says that it waits", || {
+        waiter.stderr().starts_with("tenure: waiting, 1st of 1, ")
+    });
+    throughout(ms(1000), "it only waits", || ticks(waiter.pid()) < 30);
 }
 
 #[test]

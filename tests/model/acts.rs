@@ -131,11 +131,17 @@ impl Scene<'_> {
             Some(row) => self.world.rows[row].id,
             None => u8::MAX,
         };
-        let Some(watch) = self.look_ahead(process, place, seen) else {
-            return self.grant(process);
+        let is_refused = is_new && self.is_refused(process, seen);
+        let watch = if is_refused {
+            Watch::default()
+        } else {
+            let Some(watch) = self.look_ahead(process, place, seen) else {
+                return self.grant(process);
+            };
+            watch
         };
         let own = &mut self.world.processes[process];
-        if !self.setting.scripts[usize::from(own.script)].waits {
+        if is_refused || !self.setting.scripts[usize::from(own.script)].waits {
             // Its bytes stand in no row.
             own.at = At::Done;
             self.unlock_all(process);
@@ -191,6 +197,34 @@ impl Scene<'_> {
         if is_lost {
             self.unlock(process, &[Byte::Descriptor]);
         }
+    }
+
+    /// Whether the lock is in use with another number of slots.
+    fn is_refused(&mut self, process: usize, seen: u64) -> bool {
+        let Script { mode, names, .. } = *self.script(process);
+        let kernel = Kernel::new(self.world.processes[process].guard, seen);
+        let mut rows: Vec<Row> = self.world.rows.clone();
+        rows.retain(|row| self.script_of(row).names & names != 0);
+        if self.has(Flaw::CountsSlotsUpToTheFirst) {
+            rows.drain(..rows.len().saturating_sub(1));
+        }
+        let (dead, living): (Vec<Row>, Vec<Row>) = rows
+            .into_iter()
+            .filter(|row| matches!(self.script_of(row).mode, Mode::Slots(_)))
+            .partition(|row| self.standing(row, &self.terms(row), &kernel).is_over());
+        let modes = living
+            .iter()
+            .map(|row| Ok::<_, Infallible>(self.script_of(row).mode));
+        let Ok(used) = line::other_slots(mode, modes);
+        if matches!(mode, Mode::Slots(_)) {
+            for dead in dead {
+                let mut rows = self.world.rows.iter();
+                let at = rows.position(|row| row.ticket == dead.ticket);
+                self.bury(at.expect("it was met"));
+                self.wrote(process);
+            }
+        }
+        used.is_some()
     }
 
     /// The walk of `store::sqlite::ticket::look_ahead`; none when the way is free.

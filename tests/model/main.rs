@@ -105,6 +105,8 @@ pub enum Flaw {
     ForgetsWhoseLeaseItIs,
     /// The slow tick finds nothing as long as the rows are there.
     TicksForTheRowAlone,
+    /// Behind the first that is in its way nobody looks for another number of slots.
+    CountsSlotsUpToTheFirst,
 }
 
 const BOTH: u8 = 3;
@@ -128,6 +130,8 @@ const fn shared(names: u8) -> Script {
 }
 
 const SLOT: Script = script(Verb::Run, 1, Mode::Slots(2));
+/// With another number.
+const OTHER_SLOT: Script = script(Verb::Run, 1, Mode::Slots(3));
 const TRY: Script = Script {
     waits: false,
     ..run(1)
@@ -148,13 +152,14 @@ const FORCE: Script = script(Verb::Force { now: false }, 1, Mode::Exclusive);
 const FORCE_NOW: Script = script(Verb::Force { now: true }, 1, Mode::Exclusive);
 
 /// One of each kind.
-const ALL: [Script; 16] = [
+const ALL: [Script; 17] = [
     run(1),
     run(2),
     run(BOTH),
     shared(1),
     shared(BOTH),
     SLOT,
+    OTHER_SLOT,
     TRY,
     RESTING,
     BARE,
@@ -265,6 +270,13 @@ fn three_who_want_the_same_get_on_though_one_is_killed() {
     search(&with_a_death(choices(&SAME, 3)));
 }
 
+#[test]
+fn one_of_three_says_another_number_of_slots() {
+    let between = [run(1), shared(1), SLOT, BARE];
+    let choices = between.map(|between| vec![OTHER_SLOT, between, SLOT]);
+    search(&with_a_death(choices.to_vec()));
+}
+
 /// How many processes `TENURE_MODEL` wants to see together: in a release build, three of all kinds take some minutes.
 #[test]
 fn more_get_on_where_that_is_asked_for() {
@@ -360,6 +372,11 @@ fn every_flaw_is_found() {
             B::NoTick,
         ),
         (F::TicksForTheRowAlone, &[RESTING, run(1)], B::NoTick),
+        (
+            F::CountsSlotsUpToTheFirst,
+            &[OTHER_SLOT, run(1), SLOT],
+            B::Slots,
+        ),
     ];
     let mut missed = Vec::new();
     for (flaw, scripts, broken) in flaws {

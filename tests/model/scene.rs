@@ -26,6 +26,8 @@ pub enum Broken {
     Order,
     Fence,
     Slot,
+    /// Two that are in one line say different numbers of slots.
+    Slots,
     AtLeast,
     /// A living ticket was removed.
     Buried,
@@ -315,6 +317,10 @@ impl<'a> Scene<'a> {
                 }
             }
         }
+        if let Some((one, other)) = self.says_other_slots() {
+            let both = format!("{} and {}", self.name(one), self.name(other));
+            return wrong(Broken::Slots, both);
+        }
         for process in 0..self.world.processes.len() {
             let Process { at, watch, .. } = self.world.processes[process];
             if at != At::Waiting {
@@ -329,6 +335,25 @@ impl<'a> Scene<'a> {
             }
         }
         Ok(self.world)
+    }
+
+    /// Two who live, hold a lock or wait for it, and do not say the same number of slots.
+    fn says_other_slots(&self) -> Option<(usize, usize)> {
+        let slots = |row: &Row| match self.script_of(row).mode {
+            Mode::Slots(slots) => Some((self.script_of(row).names, slots)),
+            Mode::Exclusive | Mode::Shared => None,
+        };
+        let living = self.world.rows.iter().filter(|row| self.lives(row));
+        let living: Vec<_> = living
+            .filter(|row| !self.world.processes[owner(row)].excused)
+            .filter_map(|row| Some((owner(row), slots(row)?)))
+            .collect();
+        living.iter().find_map(|(one, (name, slots))| {
+            let other = living
+                .iter()
+                .find(|(_, (other_name, other))| other_name == name && other != slots);
+            other.map(|(other, _)| (*one, *other))
+        })
     }
 
     pub fn may_enter(&self, process: usize) -> bool {

@@ -37,6 +37,7 @@ use crate::exit::Usage;
 use crate::lock::{
     Ahead, Ending, Entry, Event, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
+use crate::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// How long the cluster is given for an answer: longer than it takes to elect a leader.
@@ -321,10 +322,12 @@ impl EtcdStore {
         let granted = self.granted_record(request, keeping, request_slot(request.mode, 0));
         let success = self.granting(request, &granted);
         let first_key = key_of(self.prefix(), &request.names[0], id);
-        let failure = if waits {
-            let mut puts = self.puts(&request.names, id, &waiting);
-            puts.push(api::one(&first_key));
-            puts
+        let mut into_line = self.puts(&request.names, id, &waiting);
+        into_line.push(api::one(&first_key));
+        // Who may be refused for its number of slots does not stand in the line before that is known: others would see it there.
+        let waits_at_once = waits && !matches!(request.mode, Mode::Slots(_));
+        let failure = if waits_at_once {
+            into_line.clone()
         } else {
             let all = lines.iter().map(|line| api::range(line, Pick::All, None));
             all.collect()
@@ -336,10 +339,8 @@ impl EtcdStore {
                 .granted(request, keeping, &granted, outcome.revision)
                 .map(Some);
         }
-        if waits {
-            if let Some(kv) = outcome.ranges.first().and_then(|range| range.first()) {
-                self.own().stands_as(kv);
-            }
+        if waits_at_once {
+            self.stand_as_told(&outcome);
             return Ok(None);
         }
         let mut ranges = outcome.ranges;
@@ -358,6 +359,11 @@ impl EtcdStore {
             let is_free = seen
                 .in_the_way(&request.names, request.mode, END_OF_LINE)
                 .is_empty();
+            if !is_free && waits {
+                let outcome = self.client.transact(&[], &into_line, &[], PATIENCE)?;
+                self.stand_as_told(&outcome);
+                return Ok(None);
+            }
             if !is_free {
                 let first = seen.first_in_the_way(&request.names, request.mode, END_OF_LINE);
                 let first = first.into_iter().map(|ticket| seen.shown(ticket, None));
@@ -383,6 +389,13 @@ impl EtcdStore {
             (ranges, revision) = (outcome.ranges, outcome.revision);
         }
         Ok(None)
+    }
+
+    /// It stands in the line by what was put there and read along.
+    fn stand_as_told(&mut self, outcome: &api::Outcome) {
+        if let Some(kv) = outcome.ranges.iter().flatten().next() {
+            self.own().stands_as(kv);
+        }
     }
 
     /// The record of one who enters now, with the revision of its own writing as its fence.
@@ -688,7 +701,11 @@ impl EtcdStore {
         in_the_way: &[&Ticket],
         revision: i64,
     ) -> Result<Answer> {
-        if let Some(slots) = lines.other_slots(&request.names, request.mode, place) {
+        // Only the first time: who was let into the line stays there.
+        let is_new = self.own().keeper.is_none();
+        if let Some(slots) = lines.other_slots(&request.names, request.mode, place)
+            && is_new
+        {
             let _ = self.abandon();
             return Ok(Answer::OtherSlots(slots));
         }
@@ -697,7 +714,7 @@ impl EtcdStore {
             .into_iter()
             .map(|ticket| lines.shown(ticket, None))
             .collect();
-        if self.own().keeper.is_none() {
+        if is_new {
             if let Some(circle) = self.circle(request, place, true)? {
                 let _ = self.abandon();
                 return Ok(Answer::Deadlock(circle));
@@ -853,12 +870,13 @@ impl EtcdStore {
         }))
     }
 
-    /// What was asked for with a token, if that is good.
+    /// What was asked for with a token, if that is good, where whoever has it `may` do that, and is not told that it is for the
+    /// `run` to do.
     fn with_token(
         &mut self,
         token: &Token,
         names: &[LockName],
-        may_be_of_run: bool,
+        may: impl FnOnce(&Found) -> bool,
         act: impl FnOnce(&mut Self, &Found, &Held) -> Result<bool>,
     ) -> Result<Shown> {
         let Some(found) = self.find(token, PATIENCE)? else {
@@ -874,7 +892,7 @@ impl EtcdStore {
                 Shown::NotHeld
             });
         }
-        if found.record.is_run && !may_be_of_run {
+        if !may(&found) {
             return Ok(Shown::OfRun(held));
         }
         Ok(if act(self, &found, &held)? {
@@ -1120,7 +1138,8 @@ impl Store for EtcdStore {
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
-        self.with_token(token, names, false, |store, found, _| {
+        let may = |found: &Found| !found.record.is_run;
+        self.with_token(token, names, may, |store, found, _| {
             let record = &found.record;
             let until = record
                 .granted_at
@@ -1151,8 +1170,12 @@ impl Store for EtcdStore {
         names: &[LockName],
         ttl: Option<Duration>,
     ) -> Result<Shown> {
-        self.with_token(token, names, true, |store, found, held| {
-            let seconds = |ttl: Duration| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let seconds = |ttl: Duration| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let may = |found: &Found| {
+            let asked = ttl.map(|ttl| Duration::from_secs(seconds(ttl)));
+            may_live_for(asked, found.granted, found.record.is_run)
+        };
+        self.with_token(token, names, may, |store, found, held| {
             let other = ttl.filter(|ttl| seconds(*ttl) != found.granted.as_secs());
             let Some(ttl) = other else {
                 let kept = store.client.keep_alive(found.lease, PATIENCE)?;

@@ -373,13 +373,14 @@ impl Lines {
         blocking
     }
 
-    /// The other number of slots with which a lock is in use that a request is for.
+    /// The other number of slots with which a lock is in use that a new request is for.
     pub fn other_slots(&self, names: &[LockName], mode: Mode, place: i64) -> Option<u32> {
-        let Mode::Slots(mine) = mode else { return None };
-        let mut ahead = names.iter().flat_map(|name| self.ahead(name, place));
-        ahead.find_map(|ticket| match ticket.mode() {
-            Mode::Slots(other) if other != mine => Some(other),
-            _ => None,
+        names.iter().find_map(|name| {
+            let line = self.line(name).iter();
+            let ahead = line.take_while(|ticket| ticket.place() < place);
+            let modes = ahead.map(|ticket| Ok::<_, Infallible>(ticket.mode()));
+            let Ok(used) = line::other_slots(mode, modes);
+            used
         })
     }
 
@@ -450,7 +451,7 @@ impl Lines {
             standing,
             orphan: None,
             revoked: record.is_some_and(|record| record.revoked_by.is_some()),
-            guarded: ticket.is_run(),
+            guarded: ticket.is_run() && !ticket.is_released(),
             inside_of: inside_of.and_then(Ticket::fence),
         }
     }

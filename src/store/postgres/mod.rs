@@ -34,6 +34,7 @@ use crate::clock::Moment;
 use crate::duration::{from_millis, millis};
 use crate::exit::Usage;
 use crate::lock::{Ahead, Ending, Event, Held, Lease, LockName, Request, Standing, Token};
+use crate::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// How long a call is tried, whatever `--wait` says.
@@ -239,14 +240,10 @@ fn enter(
         tx,
         dead.iter().map(|(ticket, standing)| (ticket, *standing)),
     )?;
-    let at = own.as_ref().map_or(ticket::END_OF_LINE, |own| own.id);
-    let (behind, again) = match ticket::look_ahead(request, &line, at, tx.now) {
-        Found::OtherSlots(slots) => {
-            if let Some(own) = &own {
-                ticket::delete(tx, own)?;
-            }
-            return Ok(Entry::OtherSlots(slots));
-        }
+    let place = own.as_ref().map(|own| own.id);
+    let at = place.unwrap_or(ticket::END_OF_LINE);
+    let (behind, again) = match ticket::look_ahead(request, &line, place, tx.now) {
+        Found::OtherSlots(slots) => return Ok(Entry::OtherSlots(slots)),
         Found::Free { slot } => {
             tx.listen([]);
             let lease = ticket::grant(tx, request, asker, own.as_ref(), slot)?;
@@ -440,12 +437,13 @@ impl PostgresStore {
         })
     }
 
-    /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction.
+    /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction, where whoever has
+    /// the token `may` do that, and is not told that it is for the `run` to do.
     fn with_token(
         &self,
         token: &Token,
         names: &[LockName],
-        may_be_of_run: bool,
+        may: impl Fn(&Ticket) -> bool,
         act: impl Fn(&Tx<'_>, &Ticket) -> Result<bool>,
     ) -> Result<Shown> {
         self.link.write(Bound::of(PATIENCE), |tx, before| {
@@ -468,7 +466,7 @@ impl PostgresStore {
                     Shown::NotHeld
                 });
             }
-            if ticket.of_run && !may_be_of_run {
+            if !may(&ticket) {
                 return Ok(Shown::OfRun(held));
             }
             Ok(if act(tx, &ticket)? {
@@ -590,7 +588,8 @@ impl Store for PostgresStore {
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
-        self.with_token(token, names, false, |tx, ticket| {
+        let may = |ticket: &Ticket| !ticket.of_run;
+        self.with_token(token, names, may, |tx, ticket| {
             ticket::end(tx, ticket)?;
             if let Some(mut entry) = ticket.as_entry(tx.now, Standing::Leased) {
                 entry.event = Event::Released;
@@ -607,7 +606,8 @@ impl Store for PostgresStore {
         names: &[LockName],
         ttl: Option<Duration>,
     ) -> Result<Shown> {
-        self.with_token(token, names, true, |tx, _| {
+        let may = |ticket: &Ticket| may_live_for(ttl, from_millis(ticket.ttl), ticket.of_run);
+        self.with_token(token, names, may, |tx, _| {
             Ok(ticket::renew(tx, token, ttl.map(millis))?.is_some())
         })
     }

@@ -356,7 +356,7 @@ pub fn end(tx: &Tx<'_>, ticket: &Ticket) -> Result<()> {
     // Nobody's any more: no token that anybody knows shows it.
     let token = Token::draw()?;
     let token = &token.as_bytes()[..];
-    let sql = "update tenure.ticket set token = $2, expires_at = $3 where id = $1";
+    let sql = "update tenure.ticket set token = $2, expires_at = $3, of_run = false where id = $1";
     let parameters: [Parameter<'_>; 3] = [
         (&ticket.id, Type::INT8),
         (&token, Type::BYTEA),
@@ -409,25 +409,24 @@ pub enum Found {
     OtherSlots(u32),
 }
 
-/// Looks along the line, from a place in it to its head, on each of the names.
-pub fn look_ahead(request: &Request, line: &[Living], place: i64, now: i64) -> Found {
+/// Looks along the line, from a place in it to its head, on each of the names; a request without one is new, and stands at the
+/// end.
+pub fn look_ahead(request: &Request, line: &[Living], place: Option<i64>, now: i64) -> Found {
     let mut blocking: Vec<&Living> = Vec::new();
     for name in &request.names {
-        let ahead = line.iter().rev();
-        let ahead = ahead.filter(|(ticket, _)| ticket.id < place && ticket.names.contains(name));
-        let mut other_slots = None;
-        let ahead = ahead.map(|living| {
-            if let (Mode::Slots(mine), Mode::Slots(other)) = (request.mode, living.0.mode)
-                && mine != other
-            {
-                other_slots = Some(other);
-            }
-            Ok::<_, Infallible>((living.0.mode, living))
+        let ahead = line.iter().filter(|(ticket, _)| {
+            place.is_none_or(|place| ticket.id < place) && ticket.names.contains(name)
         });
-        let Ok(way) = line::way(request.mode, ahead);
-        if let Some(other) = other_slots {
-            return Found::OtherSlots(other);
+        let modes = ahead
+            .clone()
+            .map(|(ticket, _)| Ok::<_, Infallible>(ticket.mode));
+        let Ok(used) = line::other_slots(request.mode, modes);
+        if let Some(used) = used.filter(|_| place.is_none()) {
+            return Found::OtherSlots(used);
         }
+        let ahead = ahead.rev();
+        let ahead = ahead.map(|living| Ok::<_, Infallible>((living.0.mode, living)));
+        let Ok(way) = line::way(request.mode, ahead);
         match way {
             Way::Free => {}
             Way::Behind(found) => blocking.push(found),

@@ -83,15 +83,30 @@ impl Deadline {
 /// # Errors
 /// It cannot be opened or read, or is one of another layout.
 pub fn open(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connection> {
+    settled(may_write, || open_once(path, may_write, patience))
+}
+
+/// Opens, and tries again while another user is just making the side files.
+fn settled<T>(may_write: bool, mut open: impl FnMut() -> Result<T>) -> Result<T> {
     let began = Instant::now();
     loop {
-        match open_once(path, may_write, patience) {
+        match open() {
             Err(error) if may_write && is_unsettled(&error) && began.elapsed() < SETTLING => {
                 wait::pause(BUSY_PAUSE);
             }
             other => return other,
         }
     }
+}
+
+/// Opens a database of whatever layout, to change that; and says which it is.
+///
+/// # Errors
+/// It cannot be opened or read.
+pub fn open_to_update(path: &Path, patience: &Deadline) -> Result<(Connection, u32)> {
+    let (connection, layout) = settled(true, || connect(path, true, patience))?;
+    set_durability(&connection, Durability::Power)?;
+    Ok((connection, layout))
 }
 
 /// As of a file that another has locked: it is worth to try again.
@@ -111,6 +126,19 @@ pub fn is_unsettled(error: &anyhow::Error) -> bool {
 }
 
 fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connection> {
+    let (connection, layout) = connect(path, may_write, patience)?;
+    file::check_layout(path, layout)?;
+    Ok(connection)
+}
+
+/// # Errors
+/// SQLite's.
+pub fn layout_of(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("pragma user_version", [], |row| row.get(0))
+}
+
+/// With the layout that it has.
+fn connect(path: &Path, may_write: bool, patience: &Deadline) -> Result<(Connection, u32)> {
     // SQLite makes its side files with the database's own mode; the umask would first make them too narrow for the
     // others who share it, who may come between that and SQLite's chmod.
     let _umask = OwnUmask::set(Mode::empty());
@@ -139,9 +167,8 @@ fn open_once(path: &Path, may_write: bool, patience: &Deadline) -> Result<Connec
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     // Opens the side files, too. The header in the file may be older than what the WAL says.
-    let layout = connection.query_row("pragma user_version", [], |row| row.get(0))?;
-    file::check_layout(path, layout)?;
-    Ok(connection)
+    let layout = layout_of(&connection)?;
+    Ok((connection, layout))
 }
 
 const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX.union(OpenFlags::SQLITE_OPEN_NOFOLLOW);

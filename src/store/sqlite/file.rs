@@ -13,27 +13,34 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use rustix::fs::{
     Access, AtFlags, CWD, Mode, RenameFlags, Statx, StatxFlags, access, renameat_with, statfs,
     statx,
 };
 use rustix::process::umask;
 
-use super::connection::SETTLING;
+use super::connection::{self, Deadline, SETTLING};
 use super::strangers;
 use super::ticket::BOOT_JUMP;
 use super::trust::{BESIDE, check_owner};
 use crate::chance;
 use crate::clock::Clock;
 use crate::guard::{Guard, Note};
+use crate::signals::NoStops;
 use crate::wait;
 
 /// `tenu`, in the file's header: the file is ours.
 const APPLICATION_ID: u32 = 0x7465_6e75;
 
 /// The layout that this program writes: `user_version` in the file's header.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
+
+/// The one before, which [`update`] makes this one of.
+const LAST_LAYOUT: u32 = 3;
+
+/// What the last layout has not: a column at the end of the tickets, word for word as in the schema.
+const NEW_COLUMN: &str = "of_run integer not null default 0 check (of_run in (0, 1))";
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -103,6 +110,8 @@ pub enum Content {
     /// Such a file while somebody fills it, or when he has died over it.
     Unfinished,
     Database,
+    /// One of the last layout.
+    Older,
 }
 
 /// The database when none is named. Never by way of the environment: cron and a terminal must find the same file.
@@ -268,8 +277,69 @@ pub fn peek(path: &Path) -> Result<Content> {
     {
         bail!("cannot use {}: it is not a tenure database", path.display());
     }
-    check_layout(path, number(USER_VERSION_AT))?;
-    Ok(Content::Database)
+    match number(USER_VERSION_AT) {
+        LAST_LAYOUT => Ok(Content::Older),
+        layout => check_layout(path, layout).map(|()| Content::Database),
+    }
+}
+
+/// Makes a database of the last layout one of this, while nobody holds a lock of it or waits for one by that layout; unless
+/// somebody has done so, which may stand in the log and not in the file. In one transaction: whoever of the older program has
+/// the file open and comes to write after it writes nothing, for a ticket of his lacks a column.
+///
+/// # Errors
+/// It cannot be changed, or is in use.
+pub fn update(path: &Path, vouches: bool) -> Result<()> {
+    let why = || format!("cannot use {}", path.display());
+    if access(path, Access::WRITE_OK).is_err() {
+        return check_layout(path, LAST_LAYOUT);
+    }
+    wait_for_lost_holders(path)?;
+    let patience = Deadline::new();
+    patience.set(MAKING);
+    // A writer that is stopped in the middle stops everybody.
+    let _no_stops = NoStops::begin();
+    let (mut connection, layout) = connection::open_to_update(path, &patience).with_context(why)?;
+    if layout != LAST_LAYOUT {
+        return check_layout(path, layout);
+    }
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .with_context(why)?;
+    let layout = connection::layout_of(&transaction).with_context(why)?;
+    if layout != LAST_LAYOUT {
+        return check_layout(path, layout);
+    }
+    if is_in_use(path, &transaction, vouches).with_context(why)? {
+        bail!(
+            "cannot use {}: it was made by an older tenure (layout {layout}, this program knows {LAYOUT}), and locks of it are held or waited for; when they are not any more, the next command brings it up to date",
+            path.display()
+        );
+    }
+    // Of the dead: what a `run` has, and no descriptor of somebody's.
+    let sql = format!(
+        "alter table ticket add column {NEW_COLUMN};
+         update ticket set of_run = 1 where supervisor_byte is not null and tree_byte is not supervisor_byte;
+         pragma user_version = {LAYOUT};"
+    );
+    transaction.execute_batch(&sql).with_context(why)?;
+    transaction.commit().with_context(why)?;
+    // For those who look at the header of the file, who come here all the same if this is not done.
+    let _ = connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()));
+    Ok(())
+}
+
+/// Whether anybody holds a lock or waits for one whose ticket may be a `run`'s: that of `acquire` is known to be none, where
+/// bytes tell.
+fn is_in_use(path: &Path, transaction: &Transaction<'_>, vouches: bool) -> Result<bool> {
+    if !vouches {
+        return Ok(transaction.prepare("select 1 from ticket")?.exists([])?);
+    }
+    match Guard::open_to_ask(path) {
+        Ok(guard) => Ok(guard.has_living_tickets()?),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Refuses a side file of a database, which an empty one would be filled for one.
@@ -582,7 +652,7 @@ pub fn make(path: &Path, clock: &Clock) -> Result<()> {
         // Somebody may delete the guard between the open and the lock: then this byte would lock nobody out.
         if guard.lock_creation().with_context(why)? && !guard.is_replaced() {
             let content = peek(path)?;
-            if content == Content::Database {
+            if matches!(content, Content::Database | Content::Older) {
                 return Ok(());
             }
             if !guard.has_living_tickets().with_context(why)? {
@@ -602,7 +672,7 @@ pub fn make(path: &Path, clock: &Clock) -> Result<()> {
         Content::Missing => put_in_place(path, &guard, clock),
         // With the creation byte had, nobody is filling it any more: whoever began has died over it.
         Content::Empty | Content::Unfinished => fill(path, &guard, clock),
-        Content::Database => Ok(()),
+        Content::Database | Content::Older => Ok(()),
     }
     .with_context(why)
 }
@@ -818,6 +888,12 @@ fn fill(path: &Path, guard: &Guard, clock: &Clock) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_update_adds_is_in_the_schema() {
+        assert!(SCHEMA.contains(&format!("  {NEW_COLUMN}\n) strict, without rowid;")));
+        assert_eq!(LAST_LAYOUT + 1, LAYOUT);
+    }
 
     #[test]
     fn network_file_systems_are_known_and_local_ones_are_not() {

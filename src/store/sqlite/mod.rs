@@ -44,6 +44,7 @@ use crate::lock::{
     Ahead, Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
 use crate::signals::NoStops;
+use crate::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// The first SQLite without the defect that can lose a WAL's frames at its reset.
@@ -97,6 +98,8 @@ pub struct SqliteStore {
     tie: Option<(i32, GuardMark)>,
     /// Where the own request stands in the line, and the token of its ticket.
     place: Option<(i64, Token)>,
+    /// Where nobody can stand in the line: the own request was found to be one that may wait.
+    waits_outside: bool,
     /// The bytes of those who hold locks that this database knows nothing of, while one waits for them.
     lost: Option<Lost>,
     /// SQLite's `data_version` when the own lease's row was last read.
@@ -154,8 +157,9 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         Clock::wall_only()
     };
     loop {
-        match (file::peek(&path)?, purpose) {
-            (Content::Database, _) => {}
+        let content = file::peek(&path)?;
+        match (content, purpose) {
+            (Content::Database | Content::Older, _) => {}
             (Content::Empty | Content::Unfinished, Purpose::Look) => return Ok(None),
             (_, Purpose::Change | Purpose::Look) => return missing(&path, named, purpose),
             _ => {
@@ -176,6 +180,9 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         }
         if purpose != Purpose::Look {
             trust::claim_side_files(&path, purpose)?;
+        }
+        if content == Content::Older {
+            file::update(&path, vouches)?;
         }
         // Twice the same file around the open: then it is the one that SQLite has.
         let Some(identity) = file::identity(&path)? else {
@@ -352,6 +359,7 @@ impl SqliteStore {
             hold: None,
             tie: None,
             place: None,
+            waits_outside: false,
             lost: None,
             seen_version: None,
         };
@@ -594,6 +602,8 @@ impl SqliteStore {
     ) -> Result<Option<Entry>> {
         let (path, identity, link) = (self.path.clone(), self.identity, self.link.clone());
         let place = self.place.map(|(id, _)| id);
+        let is_new = place.is_none() && !self.waits_outside;
+        let of_run = keeping == Keeping::Supervised;
         let tied = self.tie.map(|(_, mark)| mark);
         let lost = self.lost.take();
         self.write_in_turn(|transaction, rules| {
@@ -615,7 +625,7 @@ impl SqliteStore {
                 return Ok(Some(Entry::Lost(lost)));
             }
             let at = place.unwrap_or(ticket::END_OF_LINE);
-            let obstacle = match ticket::look_ahead(transaction, rules, request, at)? {
+            let obstacle = match ticket::look_ahead(transaction, rules, request, at, is_new)? {
                 Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
                 Found::Free { slot } => {
                     let mark = match keeping {
@@ -623,7 +633,12 @@ impl SqliteStore {
                         Keeping::Tied(_) => tied,
                         Keeping::Supervised => mark,
                     };
-                    let how = Grant { place, slot, mark };
+                    let how = Grant {
+                        place,
+                        slot,
+                        mark,
+                        of_run,
+                    };
                     let lease = ticket::grant(transaction, rules, request, token, &how)?;
                     return Ok(lease.map(Entry::Granted));
                 }
@@ -634,21 +649,30 @@ impl SqliteStore {
             if let Some(id) = place {
                 return Ok(Some(Entry::Waiting(id, obstacle, first)));
             }
-            let mark = mark.filter(|_| waits);
+            if !is_new {
+                // It waits without a line, and was judged when it came.
+                return Ok(Some(Entry::Busy(first)));
+            }
             let own = match rules.guard {
                 Some(guard) => guard.inherited_copies()?,
                 None => Vec::new(),
             };
             if (!request.enclosing.is_empty() || !own.is_empty())
-                && let Some(circle) =
-                    circle::closed_by(transaction, rules, request, &own, mark.is_some())?
+                && let Some(circle) = circle::closed_by(transaction, rules, request, &own, waits)?
             {
                 return Ok(Some(Entry::Deadlock(shown(circle)?)));
             }
-            let Some(mark) = mark else {
+            if !waits || mark.is_none() {
+                // Without a mark nobody would know whether it still stands in the line.
                 return Ok(Some(Entry::Busy(first)));
+            }
+            let how = Grant {
+                place,
+                slot: None,
+                mark,
+                of_run,
             };
-            let id = ticket::enqueue(transaction, rules, request, token, mark)?;
+            let id = ticket::enqueue(transaction, rules, request, token, &how)?;
             Ok(Some(Entry::Waiting(id, obstacle, first)))
         })
     }
@@ -694,6 +718,7 @@ impl SqliteStore {
             }
             Entry::Busy(others) => {
                 self.hold = None;
+                self.waits_outside = true;
                 Answer::Busy(others)
             }
             Entry::Deadlock(circle) => {
@@ -883,12 +908,13 @@ impl SqliteStore {
         }
     }
 
-    /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction.
+    /// What was asked for with a token, if the token is good: `act` gets the ticket, inside the transaction, where whoever has
+    /// the token `may` do that, and is not told that it is for the `run` to do.
     fn with_token(
         &mut self,
         token: &Token,
         names: &[LockName],
-        may_be_of_run: bool,
+        may: impl Fn(&Ticket) -> bool,
         mut act: impl FnMut(&Transaction<'_>, &Rules<'_>, &Ticket) -> Result<usize>,
     ) -> Result<Shown> {
         let (path, identity) = (self.path.clone(), self.identity);
@@ -901,7 +927,6 @@ impl SqliteStore {
             if standing.is_over() {
                 return Ok(Shown::NotHeld);
             }
-            let is_of_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
             let held = ticket.clone().into_held(transaction, rules, standing)?;
             if !names.is_empty() && names != held.names {
                 // Nobody's lease on what was named, or one's own but not the whole of it.
@@ -912,7 +937,7 @@ impl SqliteStore {
                     Shown::NotHeld
                 });
             }
-            if is_of_run && !may_be_of_run {
+            if !may(&ticket) {
                 return Ok(Shown::OfRun(held));
             }
             Ok(if act(transaction, rules, &ticket)? == 1 {
@@ -970,7 +995,7 @@ impl Store for SqliteStore {
             let entry = if is_stale {
                 None
             } else {
-                self.enter(request, &token, mark, keeping, waits && self.vouches)?
+                self.enter(request, &token, mark, keeping, waits)?
             };
             match entry {
                 Some(Entry::Lost(lost)) => {
@@ -1135,7 +1160,8 @@ impl Store for SqliteStore {
     }
 
     fn release(&mut self, token: &Token, names: &[LockName]) -> Result<Shown> {
-        let shown = self.with_token(token, names, false, |transaction, rules, ticket| {
+        let may = |ticket: &Ticket| !ticket.of_run;
+        let shown = self.with_token(token, names, may, |transaction, rules, ticket| {
             ticket::end(transaction, rules, ticket)?;
             Ok(1)
         })?;
@@ -1149,7 +1175,8 @@ impl Store for SqliteStore {
         names: &[LockName],
         ttl: Option<Duration>,
     ) -> Result<Shown> {
-        let shown = self.with_token(token, names, true, |transaction, rules, ticket| {
+        let may = |ticket: &Ticket| may_live_for(ttl, from_millis(ticket.ttl), ticket.of_run);
+        let shown = self.with_token(token, names, may, |transaction, rules, ticket| {
             ticket::renew(transaction, rules, token, ttl.map_or(ticket.ttl, millis))
         })?;
         self.tidy(Backlog::Some);
@@ -1208,8 +1235,7 @@ impl Store for SqliteStore {
                     ticket::bury(transaction, rules, &ticket, standing)?;
                 } else if fence.is_none_or(|fence| Some(fence) == ticket.fence) {
                     // There is nobody to tell but a `run`.
-                    let has_run = ticket.terms.mark.is_some_and(|mark| !mark.is_tied());
-                    let ends = at_once || !has_run || standing == Standing::Resting;
+                    let ends = at_once || !ticket.of_run || standing == Standing::Resting;
                     let mut entry = ticket.as_entry(rules.now.wall, standing);
                     entry.event = Event::Forced;
                     entry.ended_at = ends.then_some(rules.now.wall);

@@ -50,7 +50,10 @@ create table ticket (
   command text not null,
   directory text not null,
   note text,
-  url text
+  url text,
+  -- Whether it is of a `run`, which alone ends it, or of whoever has the token. The bytes do not tell: where nothing is vouched
+  -- for, a `run` has none. The last column, as one that was added by an update is; see file.rs.
+  of_run integer not null default 0 check (of_run in (0, 1))
 ) strict, without rowid;
 
 create index ticket_by_enclosing on ticket (enclosing) where enclosing is not null;

@@ -108,6 +108,7 @@ pub struct Ticket {
     pub token: Token,
     pub names: Vec<LockName>,
     pub is_held: bool,
+    pub of_run: bool,
     pub mode: Mode,
     pub slot: Option<u32>,
     pub fence: Option<i64>,
@@ -126,7 +127,7 @@ macro_rules! columns {
         "ticket.id, state = 'held', mode, slots, slot, fence, ttl, coalesce(granted_at, requested_at),
          boot_id, expires_boot, coalesce(expires_wall, 0), earliest_end_boot, earliest_end_wall,
          guard_inode, waiting_byte, supervisor_byte, tree_byte, revoked_by is not null, enclosing,
-         uid, host, pid, command, directory, note, ticket.token, names, url, requested_at"
+         uid, host, pid, command, directory, note, ticket.token, names, url, requested_at, of_run"
     };
 }
 
@@ -145,6 +146,7 @@ impl Ticket {
             token: Token::from_bytes(row.get(25)?),
             names: names_from_sql(&row.get::<_, String>(26)?),
             is_held: row.get(1)?,
+            of_run: row.get(29)?,
             mode: record::mode_of(&mode, slots),
             slot: row.get(4)?,
             fence: row.get(5)?,
@@ -226,7 +228,7 @@ impl Ticket {
             standing,
             orphan,
             revoked: self.revoked,
-            guarded: self.terms.mark.is_some(),
+            guarded: self.of_run,
             inside_of,
             holder: self.holder,
         })
@@ -536,7 +538,7 @@ fn end_or_rest(transaction: &Transaction<'_>, rules: &Rules<'_>, ticket: &Ticket
     transaction
         .prepare_cached(
             "update ticket set token = ?2, expires_boot = 0, expires_wall = ?3,
-               guard_inode = null, waiting_byte = null, supervisor_byte = null, tree_byte = null
+               guard_inode = null, waiting_byte = null, supervisor_byte = null, tree_byte = null, of_run = 0
              where token = ?1",
         )?
         .execute(params![ticket.token.as_bytes(), token.as_bytes(), ENDED])?;
@@ -661,12 +663,53 @@ pub enum Found {
     OtherSlots(u32),
 }
 
+/// The other number of slots with which a lock is in use that a new request is for. The dead that are met are removed.
+fn other_slots(
+    transaction: &Transaction<'_>,
+    rules: &Rules<'_>,
+    mode: Mode,
+    name: &LockName,
+) -> Result<Option<u32>> {
+    let mut dead = Vec::new();
+    let used = {
+        // Those in the line for something else are passed over by SQLite; the first of these is most often all that is read.
+        let mut statement = transaction.prepare_cached(concat!(
+            "select ",
+            columns!(),
+            " from claim join ticket on ticket.token = claim.token
+             where claim.name = ?1 and mode = 'slots' order by claim.ticket"
+        ))?;
+        let rows = statement.query_map([name.as_str()], Ticket::from_row)?;
+        let living = rows.map(|row| with_standing(row, rules));
+        let living = living.filter_map(|found| match found {
+            Ok((ticket, standing)) if standing.is_over() => {
+                dead.push((ticket, standing));
+                None
+            }
+            found => Some(found.map(|(ticket, _)| ticket.mode)),
+        });
+        line::other_slots(mode, living)?
+    };
+    for (ticket, standing) in dead {
+        bury(transaction, rules, &ticket, standing)?;
+    }
+    Ok(used)
+}
+
+fn with_standing(row: rusqlite::Result<Ticket>, rules: &Rules<'_>) -> Result<(Ticket, Standing)> {
+    let ticket = row?;
+    let standing = rules.standing(&ticket)?;
+    Ok((ticket, standing))
+}
+
 /// Looks along the line, from a place in it to its head, on each of the names. The dead that are met are removed.
+/// A request that is new may also be refused for its number of slots.
 pub fn look_ahead(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
     place: i64,
+    is_new: bool,
 ) -> Result<Found> {
     let mut blocking: Vec<(Ticket, Standing)> = Vec::new();
     let mut is_claimed =
@@ -675,6 +718,12 @@ pub fn look_ahead(
         // Most locks are free, and to know that is cheaper than to have the question ready that tells who has them.
         if !is_claimed.exists(params![name.as_str(), place])? {
             continue;
+        }
+        if is_new
+            && matches!(request.mode, Mode::Slots(_))
+            && let Some(used) = other_slots(transaction, rules, request.mode, name)?
+        {
+            return Ok(Found::OtherSlots(used));
         }
         let mut dead = Vec::new();
         let way = {
@@ -685,33 +734,16 @@ pub fn look_ahead(
                  where claim.name = ?1 and claim.ticket < ?2 order by claim.ticket desc"
             ))?;
             let rows = statement.query_map(params![name.as_str(), place], Ticket::from_row)?;
-            let mut other_slots = None;
-            let ahead = rows.filter_map(|row| {
-                let found = row.map_err(anyhow::Error::from).and_then(|ticket| {
-                    let standing = rules.standing(&ticket)?;
-                    Ok((ticket, standing))
-                });
-                match found {
-                    Ok((ticket, standing)) if standing.is_over() => {
-                        dead.push((ticket, standing));
-                        None
-                    }
-                    Ok((ticket, standing)) => {
-                        if let (Mode::Slots(mine), Mode::Slots(other)) = (request.mode, ticket.mode)
-                            && mine != other
-                        {
-                            other_slots = Some(other);
-                        }
-                        Some(Ok((ticket.mode, (ticket, standing))))
-                    }
-                    Err(error) => Some(Err(error)),
+            let ahead = rows.map(|row| with_standing(row, rules));
+            let ahead = ahead.filter_map(|found| match found {
+                Ok((ticket, standing)) if standing.is_over() => {
+                    dead.push((ticket, standing));
+                    None
                 }
+                Ok((ticket, standing)) => Some(Ok((ticket.mode, (ticket, standing)))),
+                Err(error) => Some(Err(error)),
             });
-            let way = line::way(request.mode, ahead)?;
-            if let Some(other) = other_slots {
-                return Ok(Found::OtherSlots(other));
-            }
-            way
+            line::way(request.mode, ahead)?
         };
         for (ticket, standing) in dead {
             bury(transaction, rules, &ticket, standing)?;
@@ -934,23 +966,23 @@ pub fn prepare_grant(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Puts a request into the line, at its end.
+/// Puts a request into the line, at its end, with what vouches for it there.
 pub fn enqueue(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
     request: &Request,
     token: &Token,
-    mark: GuardMark,
+    grant: &Grant,
 ) -> Result<i64> {
     let id = draw_number(transaction, rules)?;
-    insert(transaction, rules, request, token, id, Some(mark), None)?;
+    insert(transaction, rules, request, token, id, grant, None)?;
     Ok(id)
 }
 
 /// Of all columns in the order of the table, and nobody has revoked it: to look up their names would take longer than all
 /// else that is done for the row.
 const INSERT: &str =
-    "insert into ticket values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,null,?,?,?,?,?,?,?,?)";
+    "insert into ticket values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,null,?,?,?,?,?,?,?,?,?)";
 
 /// What a grant adds to a ticket.
 struct Granted {
@@ -966,9 +998,10 @@ fn insert(
     request: &Request,
     token: &Token,
     id: i64,
-    mark: Option<GuardMark>,
+    grant: &Grant,
     granted: Option<&Granted>,
 ) -> Result<()> {
+    let mark = grant.mark;
     let (mode, slots) = record::words_of(request.mode);
     let holder = &request.holder;
     let earliest_end = granted.and_then(|granted| granted.earliest_end.as_ref());
@@ -1003,6 +1036,7 @@ fn insert(
         holder.directory,
         holder.note,
         holder.url,
+        grant.of_run,
     ])?;
     let mut claim = transaction
         .prepare_cached("insert into claim (name, ticket, token) values (?1, ?2, ?3)")?;
@@ -1047,7 +1081,7 @@ pub fn grant(
             request,
             token,
             lease.id,
-            grant.mark,
+            grant,
             Some(&granted),
         )?;
         return Ok(Some(lease));
@@ -1091,6 +1125,7 @@ pub struct Grant {
     /// The waiting ticket's number, for one that stood in the line.
     pub place: Option<i64>,
     pub slot: Option<u32>,
-    /// What vouches for the lease from now on; none for a bare one.
+    /// What vouches for it from now on; none for a bare lease.
     pub mark: Option<GuardMark>,
+    pub of_run: bool,
 }
