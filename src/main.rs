@@ -18,6 +18,7 @@ mod lock;
 mod model;
 mod obstacle;
 mod output;
+mod processes;
 mod secret;
 mod signals;
 mod standing;
