@@ -768,13 +768,11 @@ struct Living {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.status.is_some() {
-            if !self.is_reaped {
-                let _ = reap(self.pid);
-            }
-        } else if let Some(switch) = self.switch.take() {
+        if self.status.is_none() || thread::panicking() {
             // Not a normal end: the switch stays armed, and goes off when this process does.
-            std::mem::forget(switch);
+            std::mem::forget(self.switch.take());
+        } else if !self.is_reaped {
+            let _ = reap(self.pid);
         }
     }
 }

@@ -111,7 +111,7 @@ fn a_job_of_another_user_whom_proc_hides_is_dead_before_another_has_the_lock() {
         fs::set_permissions(sandbox.dir(), Permissions::from_mode(0o777)).unwrap();
         let other = ["setpriv", "--reuid", "12345", "--clear-groups"];
         // Who may trace any process is shown all of them.
-        let veiled = "mount -t proc -o hidepid=2 proc /proc";
+        let veiled = "mount -t proc -o hidepid=2,gid=54321 proc /proc";
         let call = sandbox.sh(&format!(
             "exec setpriv --bounding-set -sys_ptrace tenure \"$@\" -- {} perl -e '{DEEP}'",
             other.join(" ")
