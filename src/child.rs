@@ -494,24 +494,20 @@ impl Child {
         if matches!(self.tree, Tree::Group(Group::Gone)) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        // SAFETY: plain integers, and a descriptor that is open. While the zombie or anybody of the group is there, the
-        // number is the group's; a descriptor of it is none but its own.
-        let result = unsafe {
-            match &self.handle {
-                Some(handle) if self.is_reaped => libc::syscall(
-                    libc::SYS_pidfd_send_signal,
-                    handle.as_raw_fd(),
-                    signal,
-                    ptr::null::<libc::siginfo_t>(),
-                    TO_GROUP,
-                ),
-                _ => libc::kill(-self.pid, signal).into(),
+        if !self.is_reaped || self.handle.is_none() {
+            // SAFETY: plain integers. While the zombie or anybody of the group is there, the number is the group's.
+            if unsafe { libc::kill(-self.pid, signal) } == 0 {
+                return Ok(());
             }
-        };
-        if result == -1 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() == Some(libc::ESRCH) || self.handle.is_none() {
+                return Err(error);
+            }
+            // A filter may refuse the one call and know nothing of the other.
         }
-        Ok(())
+        self.handle
+            .as_ref()
+            .map_or(Ok(()), |handle| signal_group_of(handle, signal))
     }
 
     /// While the number is the child's. Kept only where the kernel can signal the group by it.
@@ -527,18 +523,7 @@ impl Child {
                 .filter(|fd| *fd >= 0)
                 .map(|fd| OwnedFd::from_raw_fd(fd))
         }
-        .filter(|handle| {
-            // SAFETY: as in `signal_group`.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_pidfd_send_signal,
-                    handle.as_raw_fd(),
-                    0,
-                    ptr::null::<libc::siginfo_t>(),
-                    TO_GROUP,
-                ) == 0
-            }
-        });
+        .filter(|handle| signal_group_of(handle, 0).is_ok());
     }
 
     /// Signals every process of the tree that can be found, and continues those that are stopped, which would not hear it.
@@ -546,6 +531,9 @@ impl Child {
         if self.has_own_group() {
             // From here on they are reaped here: a zombie that init leaves for a while would keep the group.
             adopt_orphans();
+            if self.signal_group(0).is_err() {
+                self.open_handle();
+            }
             self.relay(signal);
             self.relay(Signal::CONT);
             if signal == Signal::KILL && matches!(self.tree, Tree::Group(Group::Unharmed)) {
@@ -757,6 +745,24 @@ impl Child {
             .filter(|pid| self.kin_of(*pid, None) == Kin::Job)
             .collect()
     }
+}
+
+/// Signals the group that a process leads or led, whatever has become of its number.
+fn signal_group_of(handle: &OwnedFd, signal: c_int) -> io::Result<()> {
+    // SAFETY: plain integers, and a descriptor that is open.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            handle.as_raw_fd(),
+            signal,
+            ptr::null::<libc::siginfo_t>(),
+            TO_GROUP,
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// See [`Child::living`].

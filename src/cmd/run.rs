@@ -193,6 +193,8 @@ struct Stop {
     reason: Reason,
     /// When the patience with the tree ends: KILL.
     kill_at: Instant,
+    /// When KILL was first sent, which may be later: this process can be stopped, or wait for the store.
+    killed_at: Option<Instant>,
     /// It was said that processes do not die of that.
     is_told: bool,
 }
@@ -534,6 +536,7 @@ impl<'a> Supervision<'a> {
         self.stop = Some(Stop {
             reason,
             kill_at,
+            killed_at: self.stop.as_ref().and_then(|stop| stop.killed_at),
             is_told: false,
         });
         self.child.signal_tree(signal);
@@ -555,21 +558,25 @@ impl<'a> Supervision<'a> {
             return Some(exit);
         }
         let now = Instant::now();
-        let (kill_at, is_told) = (stop.kill_at, stop.is_told);
-        if now < kill_at {
+        let is_told = stop.is_told;
+        if now < stop.kill_at {
             return None;
+        }
+        let killed_at = stop.killed_at.unwrap_or(now);
+        if let Some(stop) = &mut self.stop {
+            stop.killed_at = Some(killed_at);
         }
         self.child.signal_tree(Signal::KILL);
         // As long as it would be for the job of a supervisor that was killed.
         let patience = DYING.max(self.lease.ttl);
-        if now >= kill_at + patience {
+        if now >= killed_at + patience {
             let names = output::list(&self.lease.names);
             output::tell(&format!(
                 "{names} can be another's now, though processes of the command may still work"
             ));
             return Some(exit);
         }
-        if now >= kill_at + DYING && !is_told {
+        if now >= killed_at + DYING && !is_told {
             let what = if is_gone.is_none() {
                 "it is unknown whether all of its processes have ended"
             } else {
