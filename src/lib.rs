@@ -15,6 +15,7 @@ pub mod line;
 pub mod lock;
 pub mod obstacle;
 pub mod output;
+pub mod processes;
 pub mod secret;
 pub mod signals;
 pub mod standing;

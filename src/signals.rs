@@ -201,11 +201,9 @@ fn change_mask(how: c_int, set: &libc::sigset_t) -> libc::sigset_t {
     }
 }
 
-fn set_disposition(signal: c_int, disposition: libc::sighandler_t) {
+fn set_disposition(signal: c_int, disposition: libc::sighandler_t) -> bool {
     // SAFETY: only SIG_DFL and SIG_IGN are passed; no handler runs.
-    unsafe {
-        libc::signal(signal, disposition);
-    }
+    unsafe { libc::signal(signal, disposition) != libc::SIG_ERR }
 }
 
 /// Where a signal came from.
@@ -239,7 +237,9 @@ impl Signals {
         let chld_ignored = is_ignored(Signal::CHLD);
         if chld_ignored {
             // With SIGCHLD ignored the kernel reaps children unseen, and CMD's status is lost.
-            set_disposition(libc::SIGCHLD, libc::SIG_DFL);
+            if !set_disposition(libc::SIGCHLD, libc::SIG_DFL) {
+                return Err(io::Error::last_os_error());
+            }
         }
         let mut read: Vec<c_int> = RELAYED
             .iter()
@@ -328,21 +328,22 @@ pub struct Inherited {
 impl Inherited {
     /// Puts everything back as the program found it. For a child between fork and exec: only
     /// async-signal-safe calls.
-    pub fn restore(&self) {
+    ///
+    /// False when something could not be put back: the last error says why.
+    pub fn restore(&self) -> bool {
         let seen = AT_START.load(Ordering::Relaxed);
-        set_disposition(
+        let is_restored = set_disposition(
             libc::SIGPIPE,
             if seen & 1 == 0 {
                 libc::SIG_DFL
             } else {
                 libc::SIG_IGN
             },
-        );
-        if seen & XFSZ_IGNORED == 0 {
-            set_disposition(libc::SIGXFSZ, libc::SIG_DFL);
-        }
-        if self.chld_ignored {
-            set_disposition(libc::SIGCHLD, libc::SIG_IGN);
+        ) && (seen & XFSZ_IGNORED != 0
+            || set_disposition(libc::SIGXFSZ, libc::SIG_DFL))
+            && (!self.chld_ignored || set_disposition(libc::SIGCHLD, libc::SIG_IGN));
+        if !is_restored {
+            return false;
         }
         for fd in 0..3 {
             if seen & (2 << fd) != 0 {
@@ -350,7 +351,8 @@ impl Inherited {
                 unsafe { libc::close(fd) };
             }
         }
-        change_mask(libc::SIG_SETMASK, &self.mask);
+        // SAFETY: a valid set. The call as the kernel has it: this one says by errno what went wrong.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) == 0 }
     }
 }
 

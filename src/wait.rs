@@ -41,12 +41,17 @@ pub fn for_signal(signals: &Signals, until: Instant) -> io::Result<Option<Receiv
     if let Some(received) = signals.next() {
         return Ok(Some(received));
     }
-    readable(&[signals.as_fd()], until)?;
-    Ok(signals.next())
+    let is_readable = readable(&[signals.as_fd()], until)?;
+    let received = signals.next();
+    if is_readable && received.is_none() {
+        // The read is refused, and would be at full speed.
+        pause(UNWATCHED);
+    }
+    Ok(received)
 }
 
-/// Blocks until one of these can be read, or the moment has passed.
-fn readable(fds: &[BorrowedFd<'_>], until: Instant) -> io::Result<()> {
+/// Blocks until one of these can be read, or the moment has passed. Whether one can.
+fn readable(fds: &[BorrowedFd<'_>], until: Instant) -> io::Result<bool> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -57,7 +62,8 @@ fn readable(fds: &[BorrowedFd<'_>], until: Instant) -> io::Result<()> {
         .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
         .collect();
     match poll(&mut fds, Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(count) => Ok(count > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

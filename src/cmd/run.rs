@@ -134,9 +134,6 @@ fn spawn(
     inherited: &Inherited,
 ) -> Result<Child, SpawnError> {
     let own_group = !child::has_controlling_terminal();
-    if !own_group {
-        child::adopt_orphans();
-    }
     let names: Vec<&str> = lease.names.iter().map(LockName::as_str).collect();
     let job = Job {
         command: &args.command,
@@ -152,6 +149,7 @@ fn spawn(
             ),
         ],
         inherit: store.tree(),
+        mark: "TENURE_TOKEN",
         inherited,
         own_group,
     };
@@ -196,6 +194,10 @@ struct Stop {
     reason: Reason,
     /// When the patience with the tree ends: KILL.
     kill_at: Instant,
+    /// When KILL was first sent, which may be later: this process can be stopped, or wait for the store.
+    killed_at: Option<Instant>,
+    /// It was said that processes do not die of that.
+    is_told: bool,
 }
 
 struct Supervision<'a> {
@@ -270,7 +272,7 @@ impl<'a> Supervision<'a> {
             Some(Reason::Lost(why, by)) => (Event::Lost, Some(why), by),
         };
         let (status, signal) = match self.child.status() {
-            None => (None, None),
+            None | Some(Status::Unknown) => (None, None),
             Some(Status::Exited(code)) => (Some(code), None),
             Some(Status::Killed(signal)) => (None, Some(signal.number())),
         };
@@ -294,7 +296,11 @@ impl<'a> Supervision<'a> {
             match wait::for_signal(self.signals, self.next_moment()) {
                 Ok(Some(received)) => self.pass_on(received),
                 Ok(None) => {}
-                Err(error) => self.warn(&format!("cannot wait for signals: {error}")),
+                Err(error) => {
+                    self.warn(&format!("cannot wait for signals: {error}"));
+                    // Looking again and again does as well, but not at full speed.
+                    wait::pause(STOPPING_LOOK);
+                }
             }
             // All that has come, before anything is done about CMD: a stop of our own would discard a CONT.
             while let Some(received) = self.signals.next() {
@@ -389,6 +395,7 @@ impl<'a> Supervision<'a> {
         let now = Instant::now();
         if now >= self.next_look {
             self.next_look = now + LOOK;
+            self.child.observe();
             match self.store.look(self.lease) {
                 Ok(Look::Held) => self.blind_since = None,
                 Ok(Look::Gone) => return self.lose_what_is_gone(),
@@ -527,7 +534,12 @@ impl<'a> Supervision<'a> {
             .stop
             .as_ref()
             .map_or_else(|| Instant::now() + self.kill_after, |stop| stop.kill_at);
-        self.stop = Some(Stop { reason, kill_at });
+        self.stop = Some(Stop {
+            reason,
+            kill_at,
+            killed_at: self.stop.as_ref().and_then(|stop| stop.killed_at),
+            is_told: false,
+        });
         self.child.signal_tree(signal);
     }
 
@@ -538,17 +550,47 @@ impl<'a> Supervision<'a> {
             Reason::TimedOut => Exit::TimedOut,
             Reason::Lost(..) => Exit::NotHeld,
         };
-        if self.child.has_ended() && self.child.tree_is_gone() {
+        let is_gone = if self.child.has_ended() {
+            self.child.tree_is_gone()
+        } else {
+            Some(false)
+        };
+        if is_gone == Some(true) {
             return Some(exit);
         }
         let now = Instant::now();
-        if now >= stop.kill_at {
-            self.child.signal_tree(Signal::KILL);
-            if now >= stop.kill_at + DYING {
-                output::tell(
-                    "the command was killed, and the kernel has not ended all of its processes",
-                );
-                return Some(exit);
+        let is_told = stop.is_told;
+        if now < stop.kill_at {
+            return None;
+        }
+        let killed_at = stop.killed_at.unwrap_or(now);
+        if let Some(stop) = &mut self.stop {
+            stop.killed_at = Some(killed_at);
+        }
+        self.child.signal_tree(Signal::KILL);
+        // As long as it would be for the job of a supervisor that was killed.
+        let patience = DYING.max(self.lease.ttl);
+        if now >= killed_at + patience {
+            let names = output::list(&self.lease.names);
+            output::tell(&format!(
+                "{names} can be another's now, though processes of the command may still work"
+            ));
+            return Some(exit);
+        }
+        if now >= killed_at + DYING && !is_told {
+            let what = if is_gone.is_none() {
+                "it is unknown whether all of its processes have ended"
+            } else {
+                "the kernel has not ended all of its processes"
+            };
+            let most = show(Duration::from_secs(
+                patience.saturating_sub(DYING).as_secs(),
+            ));
+            output::tell(&format!(
+                "the command was killed, and {what}; waiting for them, for {most} at most"
+            ));
+            if let Some(stop) = &mut self.stop {
+                stop.is_told = true;
             }
         }
         None
@@ -559,5 +601,9 @@ fn ended(status: Status) -> Exit {
     match status {
         Status::Exited(code) => Exit::Command(code),
         Status::Killed(signal) => Exit::Signal(signal),
+        Status::Unknown => {
+            output::tell("the command has ended, and its exit status is unknown");
+            Exit::Command(u8::MAX)
+        }
     }
 }

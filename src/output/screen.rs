@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use unicode_width::UnicodeWidthChar;
@@ -81,21 +82,25 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const PIECE: usize = 4096;
 
 /// What may be done with a file, after a time at most.
-fn becomes(file: &impl AsFd, within: Duration) -> PollFlags {
+///
+/// # Errors
+/// Those of poll(2): it is unknown.
+fn becomes(file: &impl AsFd, within: Duration) -> rustix::io::Result<PollFlags> {
     let mut fds = [PollFd::new(file, PollFlags::OUT)];
     let within = Timespec {
         tv_sec: 0,
         tv_nsec: i64::from(within.subsec_nanos()),
     };
     match poll(&mut fds, Some(&within)) {
-        Ok(_) => fds[0].revents(),
-        Err(_) => PollFlags::empty(),
+        Ok(_) => Ok(fds[0].revents()),
+        Err(Errno::INTR) => Ok(PollFlags::empty()),
+        Err(error) => Err(error),
     }
 }
 
 /// Whether a write would not block: a terminal may be held by Ctrl-S, and the reader of a pipe may have fallen asleep.
 fn takes_more(file: &impl AsFd) -> bool {
-    becomes(file, Duration::ZERO).contains(PollFlags::OUT)
+    becomes(file, Duration::ZERO).is_ok_and(|is| is.contains(PollFlags::OUT))
 }
 
 /// Writes to stderr, by one system call where it is not too long for that, so that no line of another process comes into it.
@@ -104,7 +109,8 @@ pub fn write_unless_ended(text: &str) {
     let stderr = io::stderr();
     for piece in text.as_bytes().chunks(PIECE) {
         loop {
-            let is = becomes(&stderr, PATIENCE);
+            // Where the call is refused the write waits, as any program's does, and not this loop for ever.
+            let is = becomes(&stderr, PATIENCE).unwrap_or(PollFlags::OUT);
             if is.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
                 return;
             }

@@ -7,6 +7,7 @@ mod cron;
 mod deadlock;
 mod deploy;
 mod exits;
+mod family;
 mod fd;
 mod files;
 mod force;
