@@ -262,7 +262,7 @@ impl Child {
     pub fn spawn(job: &Job<'_>) -> Result<Self, SpawnError> {
         // A command of which nobody can learn that it has ended would never give its lock back.
         let has_children = has_children().map_err(|error| {
-            let why = format!("nobody can wait for its end: {error}");
+            let why = format!("cannot wait for its end: {}", error.kind());
             SpawnError::CannotExecute(io::Error::new(error.kind(), why))
         })?;
         let tree = if job.own_group {
