@@ -1,7 +1,7 @@
 //! Which processes are the job's when it is stopped: where /proc does not show them, and where the caller has others.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::os::unix::fs::chown;
 use std::process::Stdio;
 
 use crate::jobs::run_a;
@@ -108,7 +108,7 @@ fn a_job_that_proc_does_not_show_is_dead_before_another_has_the_lock() {
 fn a_job_of_another_user_whom_proc_hides_is_dead_before_another_has_the_lock() {
     for_each([false, true], |at_terminal| {
         let sandbox = Sandbox::new();
-        fs::set_permissions(sandbox.dir(), Permissions::from_mode(0o777)).unwrap();
+        chown(sandbox.dir(), Some(12345), None).unwrap();
         let other = ["setpriv", "--reuid", "12345", "--clear-groups"];
         // Who may trace any process is shown all of them.
         let veiled = "mount -t proc -o hidepid=2,gid=54321 proc /proc";
@@ -159,7 +159,7 @@ fn processes_that_cannot_be_killed_keep_the_lock_for_its_time_to_live() {
     for_each([false, true], |at_terminal| {
         let sandbox = Sandbox::new();
         let user = sandbox.tenure_as(12345, "");
-        fs::set_permissions(sandbox.dir(), Permissions::from_mode(0o777)).unwrap();
+        chown(sandbox.dir(), Some(12345), None).unwrap();
         let become_root = ["install", "-m", "4755", "/usr/bin/setpriv", "raise"];
         sandbox.program("env").args(become_root).run().exits(0);
         let words = [
