@@ -175,9 +175,7 @@ impl Scenario for RunFree {
 
     fn play(&self, sandbox: &Sandbox, trace: Trace<'_>) -> Outcome {
         if self.is_first {
-            for entry in fs::read_dir(sandbox.dir()).expect("our own directory") {
-                fs::remove_file(entry.expect("our own directory").path()).expect("only files");
-            }
+            sandbox.clear();
         }
         trace(sandbox.tenure().args(self.words()))
     }

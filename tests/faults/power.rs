@@ -9,8 +9,10 @@
 //! early. What outlives the machine is what `acquire` took: `acquire`, `extend` and `release` commit with FULL.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rusqlite::Connection;
@@ -175,32 +177,41 @@ impl Expected {
     }
 }
 
+/// Makes a file with the mode that tenure gives to all of its own.
+fn write(path: &Path, content: &[u8]) {
+    fs::write(path, content).expect("our own directory");
+    fs::set_permissions(path, Permissions::from_mode(0o600)).expect("our own file");
+}
+
 /// Lays the files as the disk has them. The guard file keeps its inode, by which the rows know it.
 fn lay(sandbox: &Sandbox, image: &Image, dice: &mut Dice) {
     let kept = sandbox.path("../guard");
     if !kept.exists() && sandbox.guard().exists() {
-        fs::hard_link(sandbox.guard(), &kept).expect("our own file");
+        fs::rename(sandbox.guard(), &kept).expect("our own file");
     }
-    for entry in fs::read_dir(sandbox.dir()).expect("our own directory") {
-        fs::remove_file(entry.expect("our own directory").path()).expect("only files");
-    }
+    sandbox.clear();
     let mut laid: Vec<(usize, &str)> = Vec::new();
     for (name, file) in &image.names {
         let path = sandbox.path(name);
         if path == sandbox.guard() {
             fs::write(&kept, &image.contents[file]).expect("our own file");
-            fs::hard_link(&kept, path).expect("our own file");
-        } else if let Some((_, other)) = laid.iter().find(|(laid, _)| laid == file) {
+            fs::rename(&kept, path).expect("our own file");
+            continue;
+        }
+        // Some stand in directories of their own.
+        let directory = path.parent().expect("it is in the sandbox");
+        fs::create_dir_all(directory).expect("our own directory");
+        if let Some((_, other)) = laid.iter().find(|(laid, _)| laid == file) {
             fs::hard_link(sandbox.path(other), path).expect("our own file");
         } else {
-            fs::write(path, &image.contents[file]).expect("our own directory");
+            write(&path, &image.contents[file]);
             laid.push((*file, name));
         }
     }
     // The index of the WAL: gone, or whatever was in its blocks.
     if dice.below(2) == 0 && sandbox.db().exists() {
         let noise: Vec<u8> = (0..4096).flat_map(|_| dice.roll().to_ne_bytes()).collect();
-        fs::write(sandbox.path("l.db-shm"), noise).expect("our own directory");
+        write(&sandbox.path("l.db-shm"), &noise);
     }
 }
 

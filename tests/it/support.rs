@@ -173,6 +173,20 @@ impl Sandbox {
         self.dir().join(name)
     }
 
+    /// Leaves nothing in [`Self::dir`].
+    #[allow(dead_code, reason = "some of the tests lay files themselves")]
+    pub fn clear(&self) {
+        for entry in fs::read_dir(self.dir()).expect("our own directory") {
+            let path = entry.expect("our own directory").path();
+            let removed = if path.is_dir() {
+                fs::remove_dir_all(path)
+            } else {
+                fs::remove_file(path)
+            };
+            removed.expect("our own");
+        }
+    }
+
     /// The database that [`Self::tenure`] passes in `TENURE_DB`.
     pub fn db(&self) -> PathBuf {
         let path = || self.path("l.db");

@@ -783,7 +783,10 @@ impl Built {
 
 impl Drop for Built {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.workshop);
+        for ending in ["", "-wal", "-shm", "-journal"] {
+            let _ = fs::remove_file(beside(&self.database(), ending));
+        }
+        let _ = fs::remove_dir(&self.workshop);
     }
 }
 
