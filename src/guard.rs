@@ -380,18 +380,19 @@ impl Guard {
     ///
     /// # Errors
     /// Those of fcntl(2), as when the descriptor is not open for writing, and of the system's random numbers.
-    pub fn tie(&self, fd: BorrowedFd<'_>) -> io::Result<GuardMark> {
+    pub fn tie(&self, fd: BorrowedFd<'static>) -> io::Result<Tie> {
         let byte = draw()?;
         if !set_lock(fd, libc::F_WRLCK, byte)? {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        // Whoever has the descriptor is supervisor and job in one.
-        Ok(GuardMark {
+        let mark = GuardMark {
             inode: self.inode,
             waiting: draw()?,
             supervisor: byte,
+            // Whoever has the descriptor is supervisor and job in one.
             tree: Some(byte),
-        })
+        };
+        Ok(Tie { fd, mark })
     }
 
     /// Whether a byte is locked by this very descriptor.
@@ -435,7 +436,30 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Gives back a byte that was locked by [`Guard::tie`].
+/// A byte that was locked by [`Guard::tie`], and is unlocked when this is dropped.
+pub struct Tie {
+    fd: BorrowedFd<'static>,
+    mark: GuardMark,
+}
+
+impl Tie {
+    pub fn mark(&self) -> GuardMark {
+        self.mark
+    }
+
+    /// From now on it is locked until the descriptor is closed, or [`untie`].
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Tie {
+    fn drop(&mut self) {
+        untie(self.fd, self.mark.supervisor);
+    }
+}
+
+/// Unlocks a byte that was locked by [`Guard::tie`].
 pub fn untie(fd: BorrowedFd<'_>, byte: i64) {
     let _ = set_lock(fd, libc::F_UNLCK, byte);
 }

@@ -27,7 +27,7 @@ use self::address::Address;
 use crate::clock::{self, Moment};
 use crate::exit::Usage;
 use crate::lock::{Ahead, Ending, Entry, Event, Held, Lease, LockName, Request, Token};
-pub use crate::obstacle::Obstacle;
+pub use crate::rules::obstacle::Obstacle;
 use crate::wait::Bell;
 
 /// Opens the store that `--db` names, or the default one. None: there is none yet, where that is an answer and not a mistake,

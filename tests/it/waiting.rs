@@ -299,6 +299,38 @@ fn a_wait_for_a_slot_says_so_too_and_costs_nothing() {
 }
 
 #[test]
+fn a_wait_behind_one_that_is_stopped_and_could_enter_costs_nothing() {
+    let sandbox = Sandbox::new();
+    let slots = || {
+        sandbox
+            .tenure()
+            .args(["run", "--slots", "2", "-w", "60s", "A"])
+    };
+    let holders = [slots().hold(), slots().hold()];
+    let wait = || slots().args(["--", "sh", "-c", "echo ready; read x; exit 0"]);
+    let stopped = sandbox.queue(wait());
+    stopped.stop();
+    let next = sandbox.queue(wait().stdin(std::process::Stdio::piped()));
+    for holder in holders {
+        holder.end().exits(0);
+    }
+    let mut next = next;
+    next.await_line("ready");
+    let waiter = sandbox.queue(wait().stdin(std::process::Stdio::piped()));
+    let before = ticks(waiter.pid());
+    throughout(ms(1000), "it only waits", || {
+        ticks(waiter.pid()) < before + 20
+    });
+    // And it is woken when there is a slot.
+    let mut waiter = waiter;
+    next.end().exits(0);
+    waiter.await_line("ready");
+    waiter.end().exits(0);
+    stopped.resume();
+    stopped.wait().exits(0);
+}
+
+#[test]
 fn a_short_wait_and_a_quiet_one_say_nothing_elsewhere() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("A");

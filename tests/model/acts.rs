@@ -1,15 +1,16 @@
 //! What the steps do: the transactions, the locks and unlocks, a death. In the order of `store::sqlite` and `guard`.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::time::Duration;
 
+use super::line::Line;
 use super::scene::{Broken, Kernel, Scene};
 use super::world::{At, Byte, Job, Mark, Process, Rest, Row, Watch, byte, owner};
 use super::{Flaw, Script, Verb};
-use tenure::line::{self, Relation, Way};
 use tenure::lock::{Expiry, Mode, Standing, Terms};
-use tenure::obstacle::{InTheWay, obstacle};
+use tenure::rules::line::{self, Relation};
+use tenure::rules::obstacle::{InTheWay, obstacle};
+use tenure::rules::queue::{self, Verdict, Wanted};
 
 impl Scene<'_> {
     pub fn lock(&mut self, process: usize, which: Byte) {
@@ -32,9 +33,6 @@ impl Scene<'_> {
             if mode != Mode::Exclusive {
                 self.lock(process, Byte::Waiting);
             }
-        }
-        if verb == Verb::Tie {
-            self.lock(process, Byte::Descriptor);
         }
         let ticket = self.ticket(process);
         self.say_file(ticket);
@@ -131,22 +129,19 @@ impl Scene<'_> {
             Some(row) => self.world.rows[row].id,
             None => u8::MAX,
         };
-        let is_refused = is_new && self.is_refused(process, seen);
-        let watch = if is_refused {
-            Watch::default()
-        } else {
-            let Some(watch) = self.look_ahead(process, place, seen) else {
-                return self.grant(process);
-            };
-            watch
+        let watch = match self.look_ahead(process, place, is_new, seen) {
+            Verdict::Free { slot } => return self.grant(process, slot),
+            Verdict::OtherSlots(_) => None,
+            Verdict::Behind(blocking) => Some(self.watch(process, place, seen, &blocking)),
         };
         let own = &mut self.world.processes[process];
-        if is_refused || !self.setting.scripts[usize::from(own.script)].waits {
+        let waits = self.setting.scripts[usize::from(own.script)].waits;
+        let Some(watch) = watch.filter(|_| waits) else {
             // Its bytes stand in no row.
             own.at = At::Done;
             self.unlock_all(process);
             return;
-        }
+        };
         own.watch = watch;
         own.at = if self.setting.flaw == Some(Flaw::PollsFromItsWaitOn) {
             At::Lagging
@@ -194,99 +189,56 @@ impl Scene<'_> {
             return;
         }
         self.lock_own(process);
-        if is_lost {
-            self.unlock(process, &[Byte::Descriptor]);
-        }
     }
 
-    /// Whether the lock is in use with another number of slots.
-    fn is_refused(&mut self, process: usize, seen: u64) -> bool {
-        let Script { mode, names, .. } = *self.script(process);
-        let kernel = Kernel::new(self.world.processes[process].guard, seen);
-        let mut rows: Vec<Row> = self.world.rows.clone();
-        rows.retain(|row| self.script_of(row).names & names != 0);
-        if self.has(Flaw::CountsSlotsUpToTheFirst) {
-            rows.drain(..rows.len().saturating_sub(1));
-        }
-        let (dead, living): (Vec<Row>, Vec<Row>) = rows
-            .into_iter()
-            .filter(|row| matches!(self.script_of(row).mode, Mode::Slots(_)))
-            .partition(|row| self.standing(row, &self.terms(row), &kernel).is_over());
-        let modes = living
-            .iter()
-            .map(|row| Ok::<_, Infallible>(self.script_of(row).mode));
-        let Ok(used) = line::other_slots(mode, modes);
-        if matches!(mode, Mode::Slots(_)) {
-            for dead in dead {
-                let mut rows = self.world.rows.iter();
-                let at = rows.position(|row| row.ticket == dead.ticket);
-                self.bury(at.expect("it was met"));
-                self.wrote(process);
-            }
-        }
-        used.is_some()
-    }
-
-    /// The walk of `store::sqlite::ticket::look_ahead`; none when the way is free.
-    fn look_ahead(&mut self, process: usize, place: u8, seen: u64) -> Option<Watch> {
-        let Script { mode, names, .. } = *self.script(process);
-        let kernel = Kernel::new(self.world.processes[process].guard, seen);
-        let mut blocking: Vec<(Row, Terms, Standing)> = Vec::new();
-        for name in [1, 2] {
-            if names & name == 0 {
-                continue;
-            }
-            let mut dead = Vec::new();
-            let way = {
-                let ahead = self.world.rows.iter().rev();
-                let ahead = ahead.filter(|row| row.id < place);
-                let ahead = ahead.filter(|row| self.script_of(row).names & name != 0);
-                let ahead = ahead.filter_map(|row| {
-                    let terms = self.terms(row);
-                    let standing = self.standing(row, &terms, &kernel);
-                    if standing.is_over() {
-                        dead.push(row.ticket);
-                        return None;
-                    }
-                    let mode = self.script_of(row).mode;
-                    Some(Ok::<_, Infallible>((mode, (*row, terms, standing))))
-                });
-                let most = if self.has(Flaw::LooksAtTheNearestOnly) {
-                    1
-                } else {
-                    usize::MAX
-                };
-                let Ok(way) = line::way(mode, ahead.take(most));
-                way
-            };
-            for ticket in dead {
-                let at = self.world.rows.iter().position(|row| row.ticket == ticket);
-                self.bury(at.expect("it was met"));
-                self.wrote(process);
-            }
-            match way {
-                Way::Free => {}
-                Way::Behind(found) => blocking.push(found),
-                Way::Full(found) => blocking.extend(found),
-            }
-        }
-        if blocking.is_empty() {
-            return None;
-        }
-        Some(self.watch(process, place, &kernel, &blocking))
-    }
-
-    fn watch(
-        &self,
+    /// Looks along the line, as whoever sees these bytes locked. The dead that are met are removed.
+    fn look_ahead(
+        &mut self,
         process: usize,
         place: u8,
-        kernel: &Kernel,
-        blocking: &[(Row, Terms, Standing)],
-    ) -> Watch {
+        is_new: bool,
+        seen: u64,
+    ) -> Verdict<(Row, Standing)> {
         let Script { mode, names, .. } = *self.script(process);
+        let names: Vec<u8> = [1, 2]
+            .into_iter()
+            .filter(|name| names & name != 0)
+            .collect();
+        let kernel = Kernel::new(self.world.processes[process].guard, seen);
+        let wanted = Wanted {
+            names: &names,
+            mode,
+            place: i64::from(place),
+            is_new,
+        };
+        let Ok(look) = queue::look(
+            &Line {
+                scene: self,
+                kernel: &kernel,
+            },
+            &wanted,
+        );
+        for (dead, _) in look.over {
+            let mut rows = self.world.rows.iter();
+            let at = rows.position(|row| row.ticket == dead.ticket);
+            self.bury(at.expect("it was met"));
+            self.wrote(process);
+        }
+        look.verdict
+    }
+
+    fn watch(&self, process: usize, place: u8, seen: u64, blocking: &[(Row, Standing)]) -> Watch {
+        let Script { mode, names, .. } = *self.script(process);
+        let kernel = Kernel::new(self.world.processes[process].guard, seen);
+        let line = Line {
+            scene: self,
+            kernel: &kernel,
+        };
+        let terms: Vec<Terms> = blocking.iter().map(|(row, _)| self.terms(row)).collect();
         let in_the_way: Vec<InTheWay<'_>> = blocking
             .iter()
-            .map(|(row, terms, standing)| InTheWay {
+            .zip(&terms)
+            .map(|((row, standing), terms)| InTheWay {
                 id: i64::from(row.id),
                 mode: self.script_of(row).mode,
                 standing: *standing,
@@ -302,13 +254,12 @@ impl Scene<'_> {
         };
         let waiter_ahead = |lease: usize| {
             let wanted = names & self.script_of(&blocking[lease].0).names;
-            let ahead = self.world.rows.iter().rev().find(|row| {
-                row.id < place
-                    && !row.is_held
-                    && self.script_of(row).names & wanted != 0
-                    && self.standing(row, &self.terms(row), kernel) == Standing::Waiting
-            });
-            Ok::<_, Infallible>(ahead.map(|row| (i64::from(row.id), self.mark(row))))
+            let wanted: Vec<u8> = [1, 2]
+                .into_iter()
+                .filter(|name| wanted & name != 0)
+                .collect();
+            let nearest = queue::nearest_waiter(&line, &wanted, i64::from(place));
+            nearest.map(|nearest| nearest.map(|(row, _)| (i64::from(row.id), self.mark(&row))))
         };
         let Ok(found) = obstacle(mode, &in_the_way, remaining, waiter_ahead);
         let stood = |(id, standing): &(i64, Standing)| {
@@ -333,8 +284,8 @@ impl Scene<'_> {
     }
 
     /// What a flaw makes of it.
-    fn spoil(&self, watch: &mut Watch, mode: Mode, blocking: &[(Row, Terms, Standing)]) {
-        let Some((nearest, _, standing)) = blocking.iter().max_by_key(|(row, ..)| row.id) else {
+    fn spoil(&self, watch: &mut Watch, mode: Mode, blocking: &[(Row, Standing)]) {
+        let Some((nearest, standing)) = blocking.iter().max_by_key(|(row, _)| row.id) else {
             return;
         };
         if self.has(Flaw::PollsBehindBareLeasesAlone)
@@ -363,7 +314,12 @@ impl Scene<'_> {
         self.world.serial
     }
 
-    pub fn grant(&mut self, process: usize) {
+    /// Without a look.
+    pub fn enter(&mut self, process: usize) {
+        self.grant(process, None);
+    }
+
+    fn grant(&mut self, process: usize, slot: Option<u32>) {
         let script = *self.script(process);
         let found = self.row(process);
         let place = found.map_or(u8::MAX, |row| self.world.rows[row].id);
@@ -389,7 +345,12 @@ impl Scene<'_> {
             self.fail(Broken::Fence, self.name(process));
         }
         self.world.last_fence = fence;
-        let slot = self.free_slot(process);
+        let slot = self.check_slot(process, slot);
+        let own = &self.world.processes[process];
+        // A byte of a file that is gone can be seen by nobody.
+        if script.verb == Verb::Tie && own.descriptor == own.guard {
+            self.lock(process, Byte::Descriptor);
+        }
         let ticket = u8::try_from(self.ticket(process)).expect("they are few");
         let row = Row {
             ticket,
@@ -433,23 +394,17 @@ impl Scene<'_> {
         };
     }
 
-    fn free_slot(&mut self, process: usize) -> u8 {
+    /// The slot that a process was given, which nobody who lives has.
+    fn check_slot(&mut self, process: usize, slot: Option<u32>) -> u8 {
         let Script { mode, names, .. } = *self.script(process);
-        let Mode::Slots(slots) = mode else {
+        let (Mode::Slots(slots), Some(slot)) = (mode, slot) else {
             return 0;
         };
-        let kernel = Kernel::new(self.world.guard, self.world.locked);
-        let holders = self.world.rows.iter().filter(|row| row.is_held);
-        let holders = holders.filter(|row| self.script_of(row).names & names != 0);
-        let holders: Vec<&Row> = holders.collect();
-        let taken: Vec<u32> = holders
-            .iter()
-            .filter(|row| !self.standing(row, &self.terms(row), &kernel).is_over())
-            .map(|row| u32::from(row.slot))
-            .collect();
-        let slot = line::smallest_free(&taken);
-        let is_taken = |row: &&Row| u32::from(row.slot) == slot && self.lives(row);
-        if slot >= slots || holders.iter().any(is_taken) {
+        let mut holders = self.world.rows.iter().filter(|row| row.is_held);
+        let is_taken = holders.any(|row| {
+            self.script_of(row).names & names != 0 && u32::from(row.slot) == slot && self.lives(row)
+        });
+        if slot >= slots || is_taken {
             self.fail(Broken::Slot, self.name(process));
         }
         u8::try_from(slot).expect("they are few")

@@ -2,13 +2,14 @@
 //! place in which one of them can be killed, stopped or replaced under.
 //!
 //! `world` has the processes, the kernel and the database; `steps` and `acts` what can happen in it, `scene` what must be
-//! so in each of its states; `search` goes to all of these. The rules of `line`, `standing` and `obstacle` are the program's
-//! own. With a [`Flaw`] the model does what the program must not do, to show that the search would find it.
+//! so in each of its states; `search` goes to all of these. The rules of `queue`, `line`, `standing` and `obstacle` are the
+//! program's own: `line` answers what they ask. With a [`Flaw`] the model does what the program must not do, to show that the search would find it.
 //!
 //! What is left out: waits inside of other leases, which `line` tests by itself; a reboot; a store whose guard proves
 //! nothing; that SQLite's transactions are what they are said to be, and the kernel's locks; and how long anything takes.
 
 mod acts;
+mod line;
 mod scene;
 mod search;
 mod steps;

@@ -6,9 +6,9 @@ use std::io;
 use super::world::{At, Byte, Job, Mark, NOBODYS, Process, Rest, Row, World, byte, number, owner};
 use super::{Flaw, Script, Setting, Verb};
 use tenure::clock::{Clock, Now};
-use tenure::line::{self, Relation};
 use tenure::lock::{Expiry, GuardMark, Mode, Standing, Terms};
-use tenure::standing::{Vouch, standing, stands_in_line};
+use tenure::rules::line::{self, Relation};
+use tenure::rules::standing::{Vouch, standing, stands_in_line};
 
 /// What is wrong, in a word and for people.
 #[derive(Clone, Debug)]

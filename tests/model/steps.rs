@@ -102,7 +102,7 @@ impl<'a> Scene<'a> {
             }
             At::Waiting if !self.is_woken(process) => None,
             At::Waiting if self.has(Flaw::DoesNotLookAgain) => {
-                Some(("is woken and enters", Self::grant))
+                Some(("is woken and enters", Self::enter))
             }
             At::Waiting if self.has(Flaw::WakesOthersFirst) => {
                 Some(("is woken, and leaves its place", |next, own| {

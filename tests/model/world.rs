@@ -107,7 +107,7 @@ pub struct Process {
     pub told: u16,
 }
 
-/// What a waiter has to wait for; see [`tenure::obstacle::Obstacle`].
+/// What a waiter has to wait for; see [`tenure::rules::obstacle::Obstacle`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
     pub bytes: u64,

@@ -16,8 +16,8 @@ use super::ticket::{
 };
 use crate::chance;
 use crate::duration::millis;
-use crate::line::{self, Relation};
 use crate::lock::{Entry, Event, LockName, Standing};
+use crate::rules::line::{self, Relation};
 use crate::store::{History, Query, record};
 
 /// How many entries are kept: they are in the memory and the snapshots of every member.

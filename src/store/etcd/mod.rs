@@ -1,14 +1,14 @@
 //! The store in an etcd cluster, in the layout of etcd's own locks: whoever uses `etcdctl lock` stands in the same line.
 //!
 //! `target` reads the URL, `client` speaks HTTP over `wire`, `api` has etcd's words, `ticket` has keys and values, `watch` wakes a waiter,
-//! `keep` is what the keeper's thread does, `handoff` gives a lock from one to the next, `circle` finds waits that would not end, `log` has
+//! `keep` is what the keeper's thread does, `handoff` gives a lock from one to the next, `line` has the lines as `rules::queue` asks for them, `log` has
 //! the history.
 
 mod api;
-mod circle;
 mod client;
 mod handoff;
 mod keep;
+mod line;
 mod log;
 mod target;
 mod ticket;
@@ -37,7 +37,8 @@ use crate::exit::Usage;
 use crate::lock::{
     Ahead, Ending, Entry, Event, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
-use crate::standing::may_live_for;
+use crate::rules::queue::{END_OF_LINE, Verdict};
+use crate::rules::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// How long the cluster is given for an answer: longer than it takes to elect a leader.
@@ -57,9 +58,6 @@ const TRIES: u32 = 100;
 
 /// Of how many leases it is asked how long they have to go, one by one, when many are shown; the others have it in their records.
 const ASKED_AFTER: usize = 64;
-
-/// A place behind everybody who has one.
-const END_OF_LINE: i64 = i64::MAX;
 
 pub struct EtcdStore {
     target: Arc<Target>,
@@ -198,14 +196,17 @@ impl EtcdStore {
         Ok(None)
     }
 
-    /// The circle that a request closes which stands at a place, or, where it does not wait, the leases around it that are in
+    /// The cycle that a request closes which stands at a place, or, where it does not wait, the leases around it that are in
     /// its way.
-    fn circle(&self, request: &Request, place: i64, waits: bool) -> Result<Option<Vec<Held>>> {
+    fn cycle(&self, request: &Request, place: i64, waits: bool) -> Result<Option<Vec<Held>>> {
         if request.enclosing.is_empty() {
             return Ok(None);
         }
         let mut lines = self.all_lines()?;
-        Ok(circle::closed_by(&mut lines, request, place, waits))
+        // Those that came later look for themselves.
+        lines.cut(place);
+        let wanted = line::wanted(request, place, true);
+        Ok(lines.view(0).cycle(&wanted, &request.enclosing, waits))
     }
 
     fn own(&mut self) -> &mut Own {
@@ -319,7 +320,7 @@ impl EtcdStore {
             .collect();
         let id = self.own().id;
         let waiting = self.record(request, keeping);
-        let granted = self.granted_record(request, keeping, request_slot(request.mode, 0));
+        let granted = self.granted_record(request, keeping, first_slot(request.mode));
         let success = self.granting(request, &granted);
         let first_key = key_of(self.prefix(), &request.names[0], id);
         let mut into_line = self.puts(&request.names, id, &waiting);
@@ -352,27 +353,27 @@ impl EtcdStore {
                 self.own().stands_as(&own.kv);
                 return Ok(None);
             }
-            if let Some(slots) = seen.other_slots(&request.names, request.mode, END_OF_LINE) {
-                let _ = self.abandon();
-                return Ok(Some(Answer::OtherSlots(slots)));
-            }
-            let is_free = seen
-                .in_the_way(&request.names, request.mode, END_OF_LINE)
-                .is_empty();
-            if !is_free && waits {
-                let outcome = self.client.transact(&[], &into_line, &[], PATIENCE)?;
-                self.stand_as_told(&outcome);
-                return Ok(None);
-            }
-            if !is_free {
-                let first = seen.first_in_the_way(&request.names, request.mode, END_OF_LINE);
-                let first = first.into_iter().map(|ticket| seen.shown(ticket, None));
-                let first = first.collect();
-                let circle = self.circle(request, END_OF_LINE, false)?;
-                let _ = self.abandon();
-                return Ok(Some(circle.map_or(Answer::Busy(first), Answer::Deadlock)));
-            }
-            let slot = request_slot(request.mode, seen.free_slot(&request.names, id));
+            let wanted = line::wanted(request, END_OF_LINE, true);
+            let slot = match seen.view(id).look(&wanted) {
+                Verdict::Free { slot } => slot,
+                Verdict::OtherSlots(slots) => {
+                    let _ = self.abandon();
+                    return Ok(Some(Answer::OtherSlots(slots)));
+                }
+                Verdict::Behind(_) if waits => {
+                    let outcome = self.client.transact(&[], &into_line, &[], PATIENCE)?;
+                    self.stand_as_told(&outcome);
+                    return Ok(None);
+                }
+                Verdict::Behind(_) => {
+                    let first = seen.view(id).first_in_the_way(&wanted);
+                    let first = first.into_iter().map(|ticket| seen.shown(ticket, None));
+                    let first = first.collect();
+                    let cycle = self.cycle(request, END_OF_LINE, false)?;
+                    let _ = self.abandon();
+                    return Ok(Some(cycle.map_or(Answer::Busy(first), Answer::Deadlock)));
+                }
+            };
             let granted = self.granted_record(request, keeping, slot);
             let success = self.granting(request, &granted);
             let same = lines
@@ -592,12 +593,20 @@ impl EtcdStore {
             let record = ticket.record.as_ref();
             self.own().revoked_by = record.and_then(|record| record.revoked_by.clone());
             self.own().written = ticket.kv.modified;
-            let in_the_way = seen.in_the_way(&request.names, request.mode, place);
-            return if in_the_way.is_empty() {
-                self.enter_after_look(request, keeping, place, &seen, outcome.revision)
-            } else {
-                self.stand(request, place, &seen, &in_the_way, outcome.revision)
-                    .map(Some)
+            // Judged only the first time: who was let into the line stays there.
+            let is_new = self.own().keeper.is_none();
+            let wanted = line::wanted(request, place, is_new);
+            return match seen.view(id).look(&wanted) {
+                Verdict::Free { slot } => {
+                    self.enter_after_look(request, keeping, place, slot, outcome.revision)
+                }
+                Verdict::OtherSlots(slots) => {
+                    let _ = self.abandon();
+                    Ok(Some(Answer::OtherSlots(slots)))
+                }
+                Verdict::Behind(in_the_way) => self
+                    .stand(request, place, &seen, &in_the_way, outcome.revision)
+                    .map(Some),
             };
         }
         Ok(None)
@@ -638,11 +647,9 @@ impl EtcdStore {
         request: &Request,
         keeping: Keeping,
         place: i64,
-        lines: &Lines,
+        slot: Option<u32>,
         revision: i64,
     ) -> Result<Option<Answer>> {
-        let id = self.own().id;
-        let slot = request_slot(request.mode, lines.free_slot(&request.names, id));
         let record = self.granted_record(request, keeping, slot);
         let mut same = self.is_own(&request.names, place);
         if slot.is_some() {
@@ -701,23 +708,18 @@ impl EtcdStore {
         in_the_way: &[&Ticket],
         revision: i64,
     ) -> Result<Answer> {
-        // Only the first time: who was let into the line stays there.
         let is_new = self.own().keeper.is_none();
-        if let Some(slots) = lines.other_slots(&request.names, request.mode, place)
-            && is_new
-        {
-            let _ = self.abandon();
-            return Ok(Answer::OtherSlots(slots));
-        }
-        let first = lines.first_in_the_way(&request.names, request.mode, place);
+        let id = self.own().id;
+        let wanted = line::wanted(request, place, is_new);
+        let first = lines.view(id).first_in_the_way(&wanted);
         let first = first
             .into_iter()
             .map(|ticket| lines.shown(ticket, None))
             .collect();
         if is_new {
-            if let Some(circle) = self.circle(request, place, true)? {
+            if let Some(cycle) = self.cycle(request, place, true)? {
                 let _ = self.abandon();
-                return Ok(Answer::Deadlock(circle));
+                return Ok(Answer::Deadlock(cycle));
             }
             let begun = self.own().begun;
             self.keep(request, begun)?;
@@ -1051,8 +1053,9 @@ fn moved_key(prefix: &str, id: i64) -> Vec<u8> {
     own_key(prefix, &format!("moved/{id:x}"))
 }
 
-fn request_slot(mode: Mode, slot: u32) -> Option<u32> {
-    matches!(mode, Mode::Slots(_)).then_some(slot)
+/// Where nobody else has one.
+fn first_slot(mode: Mode) -> Option<u32> {
+    matches!(mode, Mode::Slots(_)).then_some(0)
 }
 
 impl Store for EtcdStore {
@@ -1105,7 +1108,8 @@ impl Store for EtcdStore {
             return Ok(None);
         };
         let lines = self.read_lines(&request.names, SHORT_PATIENCE)?;
-        let first = lines.first_in_the_way(&request.names, request.mode, place);
+        let wanted = line::wanted(request, place, false);
+        let first = lines.view(0).first_in_the_way(&wanted);
         let about = first.first().and_then(|ticket| {
             let names = ticket.names();
             request.names.iter().find(|name| names.contains(name))

@@ -2,14 +2,12 @@
 //! same line; what is known of them is in their values.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::api::Kv;
 use crate::duration::{from_millis, millis};
-use crate::line::{self, Relation, Way};
 use crate::lock::{Held, Holder, LockName, Mode, Request, Standing, Token};
 use crate::store::record::words_of;
 
@@ -350,64 +348,11 @@ impl Lines {
         self.0.values().flatten().find(|ticket| ticket.id == id)
     }
 
-    /// Those in the line for a lock before a place, nearest first.
-    pub fn ahead(&self, name: &LockName, place: i64) -> impl Iterator<Item = &Ticket> {
-        let line = self.line(name);
-        let before = line.partition_point(|ticket| ticket.place() < place);
-        line[..before].iter().rev()
-    }
-
-    /// Who is in the way of a request at a place: none, if it may enter.
-    pub fn in_the_way(&self, names: &[LockName], mode: Mode, place: i64) -> Vec<&Ticket> {
-        let mut blocking = Vec::new();
-        for name in names {
-            let ahead = self.ahead(name, place);
-            let ahead = ahead.map(|ticket| Ok::<_, Infallible>((ticket.mode(), ticket)));
-            let Ok(way) = line::way(mode, ahead);
-            match way {
-                Way::Free => {}
-                Way::Behind(ticket) => blocking.push(ticket),
-                Way::Full(tickets) => blocking.extend(tickets),
-            }
-        }
-        blocking
-    }
-
-    /// The other number of slots with which a lock is in use that a new request is for.
-    pub fn other_slots(&self, names: &[LockName], mode: Mode, place: i64) -> Option<u32> {
-        names.iter().find_map(|name| {
-            let line = self.line(name).iter();
-            let ahead = line.take_while(|ticket| ticket.place() < place);
-            let modes = ahead.map(|ticket| Ok::<_, Infallible>(ticket.mode()));
-            let Ok(used) = line::other_slots(mode, modes);
-            used
-        })
-    }
-
-    /// On each of the names the first who is in a request's way, for people to be told.
-    pub fn first_in_the_way(&self, names: &[LockName], mode: Mode, place: i64) -> Vec<&Ticket> {
-        let mut first: Vec<&Ticket> = Vec::new();
-        for name in names {
-            let line = self.line(name).iter();
-            let mut line = line.take_while(|ticket| ticket.place() < place);
-            let blocks =
-                |ticket: &&Ticket| line::relation(mode, ticket.mode()) != Relation::Compatible;
-            if let Some(ticket) = line.find(blocks)
-                && first.iter().all(|known| known.place() != ticket.place())
-            {
-                first.push(ticket);
-            }
-        }
-        first
-    }
-
     /// Whether a request holds its locks: it may enter, so it does, or will have in a moment.
     pub fn is_held(&self, ticket: &Ticket) -> bool {
         let record = ticket.record.as_ref();
         record.is_some_and(|record| record.granted_at.is_some())
-            || self
-                .in_the_way(&ticket.names(), ticket.mode(), ticket.place())
-                .is_empty()
+            || self.is_free_for(&ticket.names(), ticket.mode(), ticket.place())
     }
 
     pub fn standing(&self, ticket: &Ticket) -> Standing {
@@ -418,14 +363,6 @@ impl Lines {
         } else {
             Standing::Waiting
         }
-    }
-
-    /// The smallest slot of a lock that no holder has, but for this one: it may have been given one by an answer that was lost.
-    pub fn free_slot(&self, names: &[LockName], own: i64) -> u32 {
-        let lines = names.iter().flat_map(|name| self.line(name));
-        let others = lines.filter(|ticket| ticket.id != own);
-        let slots = others.filter_map(|ticket| ticket.record.as_ref()?.slot);
-        line::smallest_free(&slots.collect::<Vec<_>>())
     }
 
     /// As others are told of it. `remaining` is how long its lease has to go.
@@ -482,6 +419,7 @@ fn stranger(ticket: &Ticket) -> Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::queue::{Verdict, Wanted};
 
     fn name(text: &str) -> LockName {
         text.parse().expect("a good name")
@@ -588,13 +526,22 @@ mod tests {
         let ids =
             |tickets: Vec<&Ticket>| tickets.iter().map(|ticket| ticket.id).collect::<Vec<_>>();
         assert_eq!(ids(lines.tickets()), [1, 2, 3]);
-        assert_eq!(ids(lines.in_the_way(&names, Mode::Shared, 20)), [0; 0]);
-        assert_eq!(ids(lines.in_the_way(&names, Mode::Exclusive, 30)), [2]);
-        assert_eq!(
-            ids(lines.first_in_the_way(&names, Mode::Exclusive, 30)),
-            [1]
-        );
-        assert_eq!(ids(lines.in_the_way(&names, Mode::Shared, 40)), [3]);
+        let wanted = |mode, place| Wanted {
+            names: &names,
+            mode,
+            place,
+            is_new: false,
+        };
+        let view = lines.view(0);
+        let behind = |mode, place| match view.look(&wanted(mode, place)) {
+            Verdict::Behind(tickets) => ids(tickets),
+            _ => Vec::new(),
+        };
+        assert_eq!(behind(Mode::Shared, 20), [0; 0]);
+        assert_eq!(behind(Mode::Exclusive, 30), [2]);
+        let first = view.first_in_the_way(&wanted(Mode::Exclusive, 30));
+        assert_eq!(ids(first), [1]);
+        assert_eq!(behind(Mode::Shared, 40), [3]);
         let standings: Vec<_> = lines
             .tickets()
             .into_iter()

@@ -1,14 +1,14 @@
 //! The store in a PostgreSQL database: `target` reads where it is, `link` connects and makes transactions, `tls` encrypts,
-//! `ticket` has the rows and their statements, `circle` finds waits that would not end, `history` has the log, `fault` tells
+//! `ticket` has the rows and their statements, `line` has the lines as `rules::queue` asks for them, `history` has the log, `fault` tells
 //! what went wrong, `witness` sees who has died on this machine, `schema.sql` is the layout.
 //!
 //! Time alone keeps a lease here, by the server's clock, and nothing but the server is asked who holds what; but what the dead
 //! had is over before its time where their death is seen. A notification only wakes: after it, and now and then without it,
 //! the rows are read again.
 
-mod circle;
 mod fault;
 mod history;
+mod line;
 mod link;
 mod target;
 mod ticket;
@@ -24,9 +24,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 
 use self::fault::{Fault, Kind, kind_of};
+use self::line::{Found, Line};
 use self::link::{Bound, Link, Tx};
 use self::target::Target;
-use self::ticket::{Asker, Found, Living, Ticket, WAITER_TTL};
+use self::ticket::{Asker, Living, Ticket, WAITER_TTL};
 use self::witness::{Own, Proof};
 use super::keeper::{Keeper, Tend};
 use super::{Answer, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store, record};
@@ -34,7 +35,7 @@ use crate::clock::Moment;
 use crate::duration::{from_millis, millis};
 use crate::exit::Usage;
 use crate::lock::{Ahead, Ending, Event, Held, Lease, LockName, Request, Standing, Token};
-use crate::standing::may_live_for;
+use crate::rules::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// How long a call is tried, whatever `--wait` says.
@@ -241,8 +242,12 @@ fn enter(
         dead.iter().map(|(ticket, standing)| (ticket, *standing)),
     )?;
     let place = own.as_ref().map(|own| own.id);
-    let at = place.unwrap_or(ticket::END_OF_LINE);
-    let (behind, again) = match ticket::look_ahead(request, &line, place, tx.now) {
+    let now = tx.now;
+    let seen = Line {
+        tickets: &line,
+        now,
+    };
+    let (behind, again) = match seen.look(request, place) {
         Found::OtherSlots(slots) => return Ok(Entry::OtherSlots(slots)),
         Found::Free { slot } => {
             tx.listen([]);
@@ -251,11 +256,13 @@ fn enter(
         }
         Found::Blocked { behind, again } => (behind, again),
     };
-    let first = ticket::first_in_the_way(request, &line, at, tx.now);
-    if own.is_none()
-        && let Some(circle) = circle::closed_by(tx, request, waits)?
-    {
-        return Ok(Entry::Deadlock(circle));
+    let first = seen.first_in_the_way(request, place);
+    if own.is_none() && !request.enclosing.is_empty() {
+        let all: Vec<Living> = standing(ticket::line(tx, &[])?, tx).collect();
+        let all = Line { tickets: &all, now };
+        if let Some(cycle) = all.cycle(request, waits) {
+            return Ok(Entry::Deadlock(cycle));
+        }
     }
     if !waits {
         return Ok(Entry::Busy(first));
@@ -565,12 +572,16 @@ impl Store for PostgresStore {
         };
         self.link.read(Bound::of(GLANCE), |tx| {
             let line = living(ticket::line(tx, &request.names)?, tx);
-            let first = ticket::first_in_the_way(request, &line, place, tx.now);
+            let line = Line {
+                tickets: &line,
+                now: tx.now,
+            };
+            let first = line.first_in_the_way(request, Some(place));
             let about = first.first().and_then(|held| {
                 let mut names = request.names.iter();
                 names.find(|name| held.names.contains(name))
             });
-            let place = about.map(|name| ticket::place_in_line(&line, name, place));
+            let place = about.map(|name| line.place_of(name, place));
             Ok(Some(Ahead { first, place }))
         })
     }

@@ -1,7 +1,6 @@
 //! Tickets as rows: reading them, and the statements that change them, inside a transaction that the caller began. The
 //! rules of the line are those of `line`; here they are asked.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,13 +13,11 @@ use super::witness::{Life, Proof};
 use crate::clock::{Clock, Now};
 use crate::duration::{from_millis, millis};
 use crate::guard::Guard;
-use crate::line::{self, Way};
 use crate::lock::{
     Entry, Event, Expiry, Held, Holder, Lease, LockName, Mode, Orphan, Request, Standing, Terms,
     Token,
 };
-use crate::obstacle::{InTheWay, obstacle};
-use crate::standing::standing;
+use crate::rules::standing::standing;
 use crate::store::record::{self, ENDED};
 
 /// How long a place in the line is kept for one who does not say that it still waits: a dead waiter blocks nobody for longer.
@@ -394,113 +391,6 @@ pub fn keep_place(tx: &Tx<'_>, token: &Token) -> Result<bool> {
     let found = tx.rows(sql, &[(&token, Type::BYTEA), (&until, Type::INT8)])?;
     Ok(!found.is_empty())
 }
-
-/// What stands in a request's way.
-pub enum Found {
-    Free {
-        slot: Option<u32>,
-    },
-    /// To be looked at again when one of these tickets has changed, or by then.
-    Blocked {
-        behind: Vec<(i64, Standing)>,
-        again: Duration,
-    },
-    /// The lock is in use with another number of slots.
-    OtherSlots(u32),
-}
-
-/// Looks along the line, from a place in it to its head, on each of the names; a request without one is new, and stands at the
-/// end.
-pub fn look_ahead(request: &Request, line: &[Living], place: Option<i64>, now: i64) -> Found {
-    let mut blocking: Vec<&Living> = Vec::new();
-    for name in &request.names {
-        let ahead = line.iter().filter(|(ticket, _)| {
-            place.is_none_or(|place| ticket.id < place) && ticket.names.contains(name)
-        });
-        let modes = ahead
-            .clone()
-            .map(|(ticket, _)| Ok::<_, Infallible>(ticket.mode));
-        let Ok(used) = line::other_slots(request.mode, modes);
-        if let Some(used) = used.filter(|_| place.is_none()) {
-            return Found::OtherSlots(used);
-        }
-        let ahead = ahead.rev();
-        let ahead = ahead.map(|living| Ok::<_, Infallible>((living.0.mode, living)));
-        let Ok(way) = line::way(request.mode, ahead);
-        match way {
-            Way::Free => {}
-            Way::Behind(found) => blocking.push(found),
-            Way::Full(found) => blocking.extend(found),
-        }
-    }
-    if blocking.is_empty() {
-        let taken = line.iter().filter(|(ticket, _)| ticket.is_held);
-        let taken: Vec<u32> = taken.filter_map(|(ticket, _)| ticket.slot).collect();
-        return Found::Free {
-            slot: matches!(request.mode, Mode::Slots(_)).then(|| line::smallest_free(&taken)),
-        };
-    }
-    let in_the_way: Vec<InTheWay<'_>> = blocking
-        .iter()
-        .map(|(ticket, standing)| InTheWay {
-            id: ticket.id,
-            mode: ticket.mode,
-            standing: *standing,
-            terms: &ticket.terms,
-        })
-        .collect();
-    let remaining = |expiry: &Expiry| from_millis(expiry.wall.saturating_sub(now));
-    // Whoever waits ahead need not be watched besides: each is told of what he waits for himself.
-    let nobody = |_| Ok::<_, Infallible>(None);
-    let Ok(found) = obstacle(request.mode, &in_the_way, remaining, nobody);
-    // Time ends any of them, whether it holds or waits.
-    let ends = blocking.iter().filter(|(ticket, _)| {
-        let mut behind = found.behind.iter();
-        behind.any(|(id, _)| *id == ticket.id)
-    });
-    let ends = ends.map(|(ticket, _)| ticket.remaining(now));
-    Found::Blocked {
-        again: ends.min().unwrap_or_default(),
-        behind: found.behind,
-    }
-}
-
-/// On each of the names the first who is in a request's way, for people to be told: its holder, or who is next.
-pub fn first_in_the_way(request: &Request, line: &[Living], place: i64, now: i64) -> Vec<Held> {
-    let mut first: Vec<&Living> = Vec::new();
-    for name in &request.names {
-        let found = line.iter().find(|(ticket, _)| {
-            ticket.id < place
-                && ticket.names.contains(name)
-                && line::relation(request.mode, ticket.mode) != line::Relation::Compatible
-        });
-        if let Some(found) = found
-            && first.iter().all(|(known, _)| known.id != found.0.id)
-        {
-            first.push(found);
-        }
-    }
-    let show = |(ticket, standing): &Living| ticket.clone().into_held(now, *standing);
-    first.into_iter().map(show).collect()
-}
-
-/// Where a ticket stands in the line for a lock, counted from 1, and how many stand there.
-pub fn place_in_line(line: &[Living], name: &LockName, id: i64) -> (u32, u32) {
-    let waits = |(ticket, standing): &&Living| {
-        *standing == Standing::Waiting && ticket.names.contains(name)
-    };
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let before = line
-        .iter()
-        .filter(waits)
-        .filter(|(ticket, _)| ticket.id < id);
-    let before = count(before.count());
-    let all = count(line.iter().filter(waits).count());
-    (before + 1, all.max(before + 1))
-}
-
-/// A place behind everybody who has one.
-pub const END_OF_LINE: i64 = i64::MAX;
 
 /// Whose a request is.
 #[derive(Clone, Copy)]

@@ -1,14 +1,14 @@
 //! The store in a SQLite file: opening it, the one way to write, and the statements.
 //!
 //! `file` owns the database as a file, `trust` judges what lies beside it, `connection` opens it, `ticket` has the rows and their
-//! statements, `circle` finds waits that would not end, `history` has the log, `schema.sql` is the layout. For messages,
+//! statements, `line` has the lines as `rules::queue` asks for them, `history` has the log, `schema.sql` is the layout. For messages,
 //! `blocker` says who keeps the database locked, `strangers` who has locks of which it knows nothing, `locks` reads the kernel's lists.
 
 mod blocker;
-mod circle;
 mod connection;
 mod file;
 mod history;
+mod line;
 mod locks;
 mod strangers;
 mod ticket;
@@ -31,20 +31,22 @@ use self::connection::{BUSY_PAUSE, Deadline, SETTLING, set_durability};
 use self::file::{Content, Identity};
 #[cfg(feature = "postgres")]
 pub use self::file::{is_local, make_directories};
+use self::line::{Found, Line, Seen};
 pub use self::strangers::find_orphans;
-use self::ticket::{Found, Grant, Rules, Ticket};
+use self::ticket::{Grant, Rules, Ticket};
 use super::record;
 use super::{
     Answer, Backlog, Durability, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::duration::{from_millis, millis};
-use crate::guard::{self, Guard, Hold, Note};
+use crate::guard::{self, Guard, Hold, Note, Tie};
 use crate::lock::{
     Ahead, Ending, Event, GuardMark, Held, Lease, LockName, Mode, Request, Standing, Token,
 };
+use crate::rules::queue::{self, END_OF_LINE};
+use crate::rules::standing::may_live_for;
 use crate::signals::NoStops;
-use crate::standing::may_live_for;
 use crate::wait::{self, Bell};
 
 /// The first SQLite without the defect that can lose a WAL's frames at its reset.
@@ -94,8 +96,6 @@ pub struct SqliteStore {
     clock: Clock,
     patience: Deadline,
     hold: Option<Hold>,
-    /// The byte that the caller's descriptor holds for the own request.
-    tie: Option<(i32, GuardMark)>,
     /// Where the own request stands in the line, and the token of its ticket.
     place: Option<(i64, Token)>,
     /// Where nobody can stand in the line: the own request was found to be one that may wait.
@@ -203,7 +203,7 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
 fn lost_holders(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
-    own: &[Option<GuardMark>],
+    own: Option<GuardMark>,
     seen: Option<&Lost>,
 ) -> Result<Lost> {
     let noted = rules.noted.map(|note| note.number);
@@ -212,7 +212,7 @@ fn lost_holders(
         return Ok(Lost { bytes, noted });
     };
     let mut known = ticket::known_bytes(transaction, guard.inode())?;
-    for mark in own.iter().flatten() {
+    if let Some(mark) = own {
         known.extend([mark.waiting, mark.supervisor]);
     }
     let mut unknown = guard
@@ -231,13 +231,25 @@ fn lost_holders(
 fn shown(
     transaction: &Transaction<'_>,
     rules: &Rules<'_>,
-    tickets: Vec<Ticket>,
+    tickets: Vec<Seen>,
 ) -> Result<Vec<Held>> {
-    let show = |ticket: Ticket| {
-        let standing = rules.standing(&ticket)?;
-        ticket.into_held(transaction, rules, standing)
-    };
+    let show = |(ticket, standing): Seen| ticket.into_held(transaction, rules, standing);
     tickets.into_iter().map(show).collect()
+}
+
+fn cannot_tie(number: i32) -> String {
+    format!("cannot lock a byte by descriptor {number}")
+}
+
+/// The caller's descriptor of this number. It was open on the guard file when this began; but nobody could see a byte that is
+/// locked in a file which was replaced since then.
+fn descriptor(number: i32, guard: Option<&Guard>, database: &Path) -> Result<BorrowedFd<'static>> {
+    let fd = guard::inherited(number).with_context(|| cannot_tie(number))?;
+    if !guard.is_some_and(|guard| guard.is_open_as(fd)) {
+        let path = Guard::path_for(database);
+        bail!("descriptor {number} is not open on {}", path.display());
+    }
+    Ok(fd)
 }
 
 fn missing(path: &Path, named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore>> {
@@ -357,7 +369,6 @@ impl SqliteStore {
             clock,
             patience,
             hold: None,
-            tie: None,
             place: None,
             waits_outside: false,
             lost: None,
@@ -604,33 +615,47 @@ impl SqliteStore {
         let place = self.place.map(|(id, _)| id);
         let is_new = place.is_none() && !self.waits_outside;
         let of_run = keeping == Keeping::Supervised;
-        let tied = self.tie.map(|(_, mark)| mark);
+        // Unlocked again unless the grant is committed.
+        let mut tie: Option<Tie> = None;
         let lost = self.lost.take();
-        self.write_in_turn(|transaction, rules| {
-            let is_in_place = file::is_in_place(&path, identity)?
-                && !link
-                    .as_ref()
-                    .is_some_and(|link| file::leads_elsewhere(link, &path))
-                && !rules.guard.is_some_and(Guard::is_replaced);
-            if !is_in_place {
+        let entry = self.write_in_turn(|transaction, rules| {
+            let is_in_place = || -> Result<bool> {
+                Ok(file::is_in_place(&path, identity)?
+                    && !link
+                        .as_ref()
+                        .is_some_and(|link| file::leads_elsewhere(link, &path))
+                    && !rules.guard.is_some_and(Guard::is_replaced))
+            };
+            if !is_in_place()? {
                 return Ok(None);
             }
             if place.is_some() && !ticket::is_waiting(transaction, token)? {
                 // Whoever took it for dead, as when the guard file was replaced: there is no place to go on from.
                 return Ok(None);
             }
-            let own = [mark, tied];
-            let lost = lost_holders(transaction, rules, &own, lost.as_ref())?;
+            let lost = lost_holders(transaction, rules, mark, lost.as_ref())?;
             if !lost.bytes.is_empty() {
                 return Ok(Some(Entry::Lost(lost)));
             }
-            let at = place.unwrap_or(ticket::END_OF_LINE);
-            let obstacle = match ticket::look_ahead(transaction, rules, request, at, is_new)? {
+            let at = place.unwrap_or(END_OF_LINE);
+            let wanted = line::wanted(request, at, is_new);
+            let lines = Line::of(transaction, rules);
+            let obstacle = match lines.look(&wanted)? {
                 Found::OtherSlots(slots) => return Ok(Some(Entry::OtherSlots(slots))),
                 Found::Free { slot } => {
                     let mark = match keeping {
                         Keeping::Bare => None,
-                        Keeping::Tied(_) => tied,
+                        // Not sooner: the descriptor outlives a waiter that is killed, and its byte would be nobody's.
+                        Keeping::Tied(number) => {
+                            let fd = descriptor(number, rules.guard, &path)?;
+                            let guard = rules.guard.context("no guard file")?;
+                            let new = guard.tie(fd).with_context(|| cannot_tie(number))?;
+                            let mark = tie.insert(new).mark();
+                            if !is_in_place()? {
+                                return Ok(None);
+                            }
+                            Some(mark)
+                        }
                         Keeping::Supervised => mark,
                     };
                     let how = Grant {
@@ -645,7 +670,7 @@ impl SqliteStore {
                 Found::Blocked(obstacle) => obstacle,
             };
             let shown = |tickets| shown(transaction, rules, tickets);
-            let first = shown(ticket::first_in_the_way(transaction, rules, request, at)?)?;
+            let first = shown(queue::first_in_the_way(&lines, &wanted)?)?;
             if let Some(id) = place {
                 return Ok(Some(Entry::Waiting(id, obstacle, first)));
             }
@@ -657,10 +682,11 @@ impl SqliteStore {
                 Some(guard) => guard.inherited_copies()?,
                 None => Vec::new(),
             };
+            let lines = Line { own: &own, ..lines };
             if (!request.enclosing.is_empty() || !own.is_empty())
-                && let Some(circle) = circle::closed_by(transaction, rules, request, &own, waits)?
+                && let Some(cycle) = queue::cycle(&lines, &wanted, &request.enclosing, waits)?
             {
-                return Ok(Some(Entry::Deadlock(shown(circle)?)));
+                return Ok(Some(Entry::Deadlock(shown(cycle)?)));
             }
             if !waits || mark.is_none() {
                 // Without a mark nobody would know whether it still stands in the line.
@@ -674,7 +700,11 @@ impl SqliteStore {
             };
             let id = ticket::enqueue(transaction, rules, request, token, &how)?;
             Ok(Some(Entry::Waiting(id, obstacle, first)))
-        })
+        })?;
+        if matches!(entry, Some(Entry::Granted(_))) {
+            tie.into_iter().for_each(Tie::keep);
+        }
+        Ok(entry)
     }
 
     /// What follows from an entry that is committed.
@@ -687,9 +717,6 @@ impl SqliteStore {
     ) -> Result<Answer> {
         if !matches!(entry, Entry::Waiting(..)) {
             self.place = None;
-        }
-        if !matches!(entry, Entry::Waiting(..) | Entry::Granted(_)) {
-            self.untie();
         }
         Ok(match entry {
             Entry::Granted(lease) => {
@@ -705,7 +732,6 @@ impl SqliteStore {
                     }
                     Keeping::Bare | Keeping::Tied(_) => {
                         self.hold = None;
-                        self.tie = None;
                         self.tidy(Backlog::Some);
                     }
                 }
@@ -747,22 +773,9 @@ impl SqliteStore {
         self.lost = Some(lost);
         if self.place.is_none() {
             // No row names these either, and others would wait for them.
-            self.untie();
             self.hold = None;
         }
         Ok(wait::pause_unless_interrupted(file::LOOK)?)
-    }
-
-    fn tie_to(&self, number: i32) -> Result<GuardMark> {
-        let why = || format!("cannot lock a byte by descriptor {number}");
-        let guard = self.guard.as_ref().with_context(why)?;
-        let fd = guard::inherited(number).with_context(why)?;
-        // It was when this began; but nobody could see a byte that is locked in a file which was replaced since then.
-        if !guard.is_open_as(fd) {
-            let path = Guard::path_for(&self.path);
-            bail!("descriptor {number} is not open on {}", path.display());
-        }
-        guard.tie(fd).with_context(why)
     }
 
     fn about_lock_on_all(&self) -> String {
@@ -825,14 +838,6 @@ impl SqliteStore {
             || link.is_some_and(|link| file::leads_elsewhere(link, &self.path)))
     }
 
-    fn untie(&mut self) {
-        if let Some((number, mark)) = self.tie.take()
-            && let Some(fd) = guard::inherited(number)
-        {
-            guard::untie(fd, mark.supervisor);
-        }
-    }
-
     fn data_version(&self) -> rusqlite::Result<i64> {
         self.connection
             .prepare_cached("pragma data_version")?
@@ -845,8 +850,7 @@ impl SqliteStore {
         // The old connection goes first: if only the guard was replaced, the database is the same file, and looking
         // at its header would drop the locks that this process still has on it.
         self.connection = Connection::open_in_memory()?;
-        self.untie();
-        // Nor may this process's bytes keep whoever makes a new database waiting, this one included.
+        // This process's bytes may not process's bytes keep whoever makes a new database waiting, this one included.
         self.hold = None;
         let path = self.link.clone().unwrap_or_else(|| self.path.clone());
         *self = open(Some(&path), self.purpose)?
@@ -986,10 +990,8 @@ impl Store for SqliteStore {
                 };
                 is_stale = self.hold.is_none();
             }
-            if let Keeping::Tied(number) = keeping
-                && self.tie.is_none()
-            {
-                self.tie = Some((number, self.tie_to(number)?));
+            if let Keeping::Tied(number) = keeping {
+                descriptor(number, self.guard.as_ref(), &self.path)?;
             }
             let mark = self.hold.as_ref().map(Hold::mark);
             let entry = if is_stale {
@@ -1022,7 +1024,6 @@ impl Store for SqliteStore {
             ticket::leave(transaction, &token)
         });
         self.hold = None;
-        self.untie();
         left
     }
 
@@ -1106,13 +1107,14 @@ impl Store for SqliteStore {
         self.patience.set(SHORT_PATIENCE);
         let transaction = self.connection.unchecked_transaction()?;
         let rules = self.rules();
-        let first = ticket::first_in_the_way(&transaction, &rules, request, place)?;
-        let about = first.first().and_then(|ticket| {
+        let line = Line::of(&transaction, &rules);
+        let first = queue::first_in_the_way(&line, &line::wanted(request, place, false))?;
+        let about = first.first().and_then(|(ticket, _)| {
             let mut names = request.names.iter();
             names.find(|name| ticket.names.contains(name))
         });
         let place = match about {
-            Some(name) => Some(ticket::place_in_line(&transaction, &rules, name, place)?),
+            Some(name) => Some(line.place_of(name, place)?),
             None => None,
         };
         let first = shown(&transaction, &rules, first)?;

@@ -14,13 +14,11 @@ use super::history;
 use crate::clock::{Clock, Moment, Now};
 use crate::duration::{from_millis, millis};
 use crate::guard::{Guard, Note};
-use crate::line::{self, Way};
 use crate::lock::{
     Ending, Entry, Event, Expiry, GuardMark, Held, Holder, Lease, LockName, Mode, Orphan, Request,
     Standing, Terms, Token,
 };
-use crate::obstacle::{InTheWay, Obstacle, obstacle};
-use crate::standing::{standing, stands_in_line};
+use crate::rules::standing::{standing, stands_in_line};
 use crate::store::record::{self, ENDED};
 
 /// By how much the counter jumps when a boot has ended, since a power failure may take the last commits with it: all of
@@ -96,7 +94,7 @@ impl Rules<'_> {
     }
 
     /// How long until its time to live passes.
-    fn remaining(&self, expiry: &Expiry) -> Duration {
+    pub fn remaining(&self, expiry: &Expiry) -> Duration {
         from_millis(self.clock.remaining(expiry, self.now))
     }
 }
@@ -130,6 +128,7 @@ macro_rules! columns {
          uid, host, pid, command, directory, note, ticket.token, names, url, requested_at, of_run"
     };
 }
+pub(super) use columns;
 
 impl Ticket {
     pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -653,214 +652,6 @@ pub fn is_wanted(connection: &Connection, lease: &Lease) -> rusqlite::Result<boo
     Ok(false)
 }
 
-/// What stands in a request's way.
-pub enum Found {
-    Free {
-        slot: Option<u32>,
-    },
-    Blocked(Obstacle),
-    /// The lock is in use with another number of slots.
-    OtherSlots(u32),
-}
-
-/// The other number of slots with which a lock is in use that a new request is for. The dead that are met are removed.
-fn other_slots(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    mode: Mode,
-    name: &LockName,
-) -> Result<Option<u32>> {
-    let mut dead = Vec::new();
-    let used = {
-        // Those in the line for something else are passed over by SQLite; the first of these is most often all that is read.
-        let mut statement = transaction.prepare_cached(concat!(
-            "select ",
-            columns!(),
-            " from claim join ticket on ticket.token = claim.token
-             where claim.name = ?1 and mode = 'slots' order by claim.ticket"
-        ))?;
-        let rows = statement.query_map([name.as_str()], Ticket::from_row)?;
-        let living = rows.map(|row| with_standing(row, rules));
-        let living = living.filter_map(|found| match found {
-            Ok((ticket, standing)) if standing.is_over() => {
-                dead.push((ticket, standing));
-                None
-            }
-            found => Some(found.map(|(ticket, _)| ticket.mode)),
-        });
-        line::other_slots(mode, living)?
-    };
-    for (ticket, standing) in dead {
-        bury(transaction, rules, &ticket, standing)?;
-    }
-    Ok(used)
-}
-
-fn with_standing(row: rusqlite::Result<Ticket>, rules: &Rules<'_>) -> Result<(Ticket, Standing)> {
-    let ticket = row?;
-    let standing = rules.standing(&ticket)?;
-    Ok((ticket, standing))
-}
-
-/// Looks along the line, from a place in it to its head, on each of the names. The dead that are met are removed.
-/// A request that is new may also be refused for its number of slots.
-pub fn look_ahead(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    request: &Request,
-    place: i64,
-    is_new: bool,
-) -> Result<Found> {
-    let mut blocking: Vec<(Ticket, Standing)> = Vec::new();
-    let mut is_claimed =
-        transaction.prepare_cached("select 1 from claim where name = ?1 and ticket < ?2")?;
-    for name in &request.names {
-        // Most locks are free, and to know that is cheaper than to have the question ready that tells who has them.
-        if !is_claimed.exists(params![name.as_str(), place])? {
-            continue;
-        }
-        if is_new
-            && matches!(request.mode, Mode::Slots(_))
-            && let Some(used) = other_slots(transaction, rules, request.mode, name)?
-        {
-            return Ok(Found::OtherSlots(used));
-        }
-        let mut dead = Vec::new();
-        let way = {
-            let mut statement = transaction.prepare_cached(concat!(
-                "select ",
-                columns!(),
-                " from claim join ticket on ticket.token = claim.token
-                 where claim.name = ?1 and claim.ticket < ?2 order by claim.ticket desc"
-            ))?;
-            let rows = statement.query_map(params![name.as_str(), place], Ticket::from_row)?;
-            let ahead = rows.map(|row| with_standing(row, rules));
-            let ahead = ahead.filter_map(|found| match found {
-                Ok((ticket, standing)) if standing.is_over() => {
-                    dead.push((ticket, standing));
-                    None
-                }
-                Ok((ticket, standing)) => Some(Ok((ticket.mode, (ticket, standing)))),
-                Err(error) => Some(Err(error)),
-            });
-            line::way(request.mode, ahead)?
-        };
-        for (ticket, standing) in dead {
-            bury(transaction, rules, &ticket, standing)?;
-        }
-        match way {
-            Way::Free => {}
-            Way::Behind(found) => blocking.push(found),
-            Way::Full(found) => blocking.extend(found),
-        }
-    }
-    if blocking.is_empty() {
-        let slot = match request.mode {
-            Mode::Slots(_) => Some(free_slot(transaction, rules, &request.names)?),
-            Mode::Exclusive | Mode::Shared => None,
-        };
-        return Ok(Found::Free { slot });
-    }
-    let obstacle = wait_for(transaction, rules, request, place, &blocking)?;
-    Ok(Found::Blocked(obstacle))
-}
-
-/// On each of the names the first who is in a request's way, for people to be told: its holder, or who is next.
-pub fn first_in_the_way(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    request: &Request,
-    place: i64,
-) -> Result<Vec<Ticket>> {
-    let mut statement = transaction.prepare_cached(concat!(
-        "select ",
-        columns!(),
-        " from claim join ticket on ticket.token = claim.token
-         where claim.name = ?1 and claim.ticket < ?2 order by claim.ticket"
-    ))?;
-    let mut first: Vec<Ticket> = Vec::new();
-    for name in &request.names {
-        for ticket in statement.query_map(params![name.as_str(), place], Ticket::from_row)? {
-            let ticket = ticket?;
-            if line::relation(request.mode, ticket.mode) != line::Relation::Compatible
-                && !rules.standing(&ticket)?.is_over()
-            {
-                if first.iter().all(|known| known.id != ticket.id) {
-                    first.push(ticket);
-                }
-                break;
-            }
-        }
-    }
-    Ok(first)
-}
-
-/// The smallest slot that no holder has: of those behind in the line, too. Where several can enter, who wakes first does.
-fn free_slot(transaction: &Transaction<'_>, rules: &Rules<'_>, names: &[LockName]) -> Result<u32> {
-    let mut taken = Vec::new();
-    for ticket in holding(transaction, names)? {
-        if !rules.standing(&ticket)?.is_over() {
-            taken.extend(ticket.slot);
-        }
-    }
-    Ok(line::smallest_free(&taken))
-}
-
-/// How to wait for one of `blocking` to be gone.
-fn wait_for(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    request: &Request,
-    place: i64,
-    blocking: &[(Ticket, Standing)],
-) -> Result<Obstacle> {
-    let in_the_way: Vec<InTheWay<'_>> = blocking
-        .iter()
-        .map(|(ticket, standing)| InTheWay {
-            id: ticket.id,
-            mode: ticket.mode,
-            standing: *standing,
-            terms: &ticket.terms,
-        })
-        .collect();
-    let waiter_ahead = |lease: usize| {
-        let mut names = blocking[lease].0.names.clone();
-        names.retain(|name| request.names.contains(name));
-        let ahead = nearest_waiting(transaction, rules, &names, place)?;
-        Ok(ahead.map(|ahead| (ahead.id, ahead.terms.mark)))
-    };
-    let remaining = |expiry: &Expiry| rules.remaining(expiry);
-    obstacle(request.mode, &in_the_way, remaining, waiter_ahead)
-}
-
-/// The nearest living waiter ahead of a place, on any of the names.
-fn nearest_waiting(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    names: &[LockName],
-    place: i64,
-) -> Result<Option<Ticket>> {
-    let mut statement = transaction.prepare_cached(concat!(
-        "select ",
-        columns!(),
-        " from claim join ticket on ticket.token = claim.token
-         where claim.name = ?1 and claim.ticket < ?2 and state = 'waiting' order by claim.ticket desc"
-    ))?;
-    let mut nearest: Option<Ticket> = None;
-    for name in names {
-        for ticket in statement.query_map(params![name.as_str(), place], Ticket::from_row)? {
-            let ticket = ticket?;
-            if rules.standing(&ticket)? == Standing::Waiting {
-                if nearest.as_ref().is_none_or(|known| known.id < ticket.id) {
-                    nearest = Some(ticket);
-                }
-                break;
-            }
-        }
-    }
-    Ok(nearest)
-}
-
 /// What is held or asked for inside of a lease, the living and the dead.
 pub fn inside(transaction: &Transaction<'_>, token: &Token) -> Result<Vec<Ticket>> {
     let mut statement = transaction.prepare_cached(concat!(
@@ -883,49 +674,6 @@ pub fn line_of(transaction: &Transaction<'_>, name: &LockName) -> Result<Vec<Tic
     Ok(tickets.collect::<rusqlite::Result<_>>()?)
 }
 
-/// A line is counted by asking after each who stands in it, up to this many: a thousand waiters that each ask after a
-/// thousand would be busy with nothing else.
-const ASKED_AFTER: u32 = 64;
-
-/// Where a ticket stands in the line for a lock, counted from 1, and how many stand there. In a long line the dead are
-/// counted too until somebody removes them, and those who entered past others that still wait for another lock.
-pub fn place_in_line(
-    transaction: &Transaction<'_>,
-    rules: &Rules<'_>,
-    name: &LockName,
-    id: i64,
-) -> Result<(u32, u32)> {
-    let (mut before, mut all): (u32, u32) = transaction
-        .prepare_cached(
-            "select count(*) filter (where ticket < ?2), count(*) from claim where name = ?1",
-        )?
-        .query_row(params![name.as_str(), id], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
-    if all <= ASKED_AFTER {
-        (before, all) = (0, 0);
-        for ticket in line_of(transaction, name)? {
-            if rules.standing(&ticket)? == Standing::Waiting {
-                before += u32::from(ticket.id < id);
-                all += 1;
-            }
-        }
-    } else {
-        let mut statement = transaction.prepare_cached(
-            "select state = 'held' from claim join ticket on ticket.token = claim.token
-             where claim.name = ?1 order by claim.ticket",
-        )?;
-        let mut rows = statement.query([name.as_str()])?;
-        while let Some(row) = rows.next()?
-            && row.get(0)?
-        {
-            before = before.saturating_sub(1);
-            all = all.saturating_sub(1);
-        }
-    }
-    Ok((before + 1, all.max(before + 1)))
-}
-
 /// The next number of the one counter. It keeps up with the wall clock, so that it goes on growing even in a store that
 /// was restored from a backup and lost its guard file.
 ///
@@ -946,9 +694,6 @@ pub fn draw_number(transaction: &Transaction<'_>, rules: &Rules<'_>) -> Result<i
     rules.note_number(next, is_far)?;
     Ok(next)
 }
-
-/// A place behind everybody who has one.
-pub const END_OF_LINE: i64 = i64::MAX;
 
 /// Whether a ticket still has its place in the line.
 pub fn is_waiting(transaction: &Transaction<'_>, token: &Token) -> Result<bool> {

@@ -5,6 +5,7 @@
 //! a lock that it conflicts with has a smaller one. Who lives is for `standing` to say.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use crate::lock::Mode;
 
@@ -28,43 +29,51 @@ pub fn relation(behind: Mode, ahead: Mode) -> Relation {
     }
 }
 
-/// What stands in a ticket's way, as far as it has been found.
+/// What stands in a ticket's way on one name, as it is met: those that live and are ahead of it there, nearest first.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Way<T> {
-    Free,
-    /// This one must be gone first.
-    Behind(T),
-    /// One of these must be gone first; they have all of the slots.
-    Full(Vec<T>),
+pub struct Way<T> {
+    mode: Mode,
+    /// Must be gone first.
+    blocking: Option<T>,
+    /// One of these must be gone first, if they have all of the slots.
+    taken: Vec<T>,
 }
 
-/// The way of a ticket on one name, past those that live and are ahead of it there, nearest first. Looks no further
-/// than to the first that blocks.
-///
-/// # Errors
-/// Those of the iterator.
-pub fn way<T, E>(
-    mode: Mode,
-    ahead: impl IntoIterator<Item = Result<(Mode, T), E>>,
-) -> Result<Way<T>, E> {
-    let mut taken = Vec::new();
-    for other in ahead {
-        let (other_mode, other) = other?;
-        match relation(mode, other_mode) {
-            Relation::Compatible => {}
-            Relation::Blocks => return Ok(Way::Behind(other)),
-            Relation::TakesSlot => taken.push(other),
+impl<T> Way<T> {
+    /// That of a ticket of this mode.
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            blocking: None,
+            taken: Vec::new(),
         }
     }
-    let slots = match mode {
-        Mode::Slots(slots) => usize::try_from(slots).unwrap_or(usize::MAX),
-        Mode::Exclusive | Mode::Shared => usize::MAX,
-    };
-    Ok(if taken.len() < slots {
-        Way::Free
-    } else {
-        Way::Full(taken)
-    })
+
+    /// Breaks when it need not meet any more: at the first that blocks.
+    pub fn meet(&mut self, mode: Mode, ticket: T) -> ControlFlow<()> {
+        match relation(self.mode, mode) {
+            Relation::Compatible => {}
+            Relation::TakesSlot => self.taken.push(ticket),
+            Relation::Blocks => {
+                self.blocking = Some(ticket);
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Those of whom one must be gone first; none if the way is free.
+    pub fn blocking(self) -> Vec<T> {
+        let slots = match self.mode {
+            Mode::Slots(slots) => usize::try_from(slots).unwrap_or(usize::MAX),
+            Mode::Exclusive | Mode::Shared => usize::MAX,
+        };
+        match self.blocking {
+            Some(blocking) => vec![blocking],
+            None if self.taken.len() < slots => Vec::new(),
+            None => self.taken,
+        }
+    }
 }
 
 /// Refuses a new request for slots on a name that is in use with another number of them, and says which: by the modes of those
@@ -73,22 +82,15 @@ pub fn way<T, E>(
 ///
 /// Asked when a request comes, and never again: who stands in the line was let in by those ahead, and those who come later have
 /// to say its number.
-///
-/// # Errors
-/// Those of the iterator.
-pub fn other_slots<E>(
-    mode: Mode,
-    from_the_head: impl IntoIterator<Item = Result<Mode, E>>,
-) -> Result<Option<u32>, E> {
+pub fn other_slots(mode: Mode, from_the_head: impl IntoIterator<Item = Mode>) -> Option<u32> {
     let Mode::Slots(mine) = mode else {
-        return Ok(None);
+        return None;
     };
-    for ahead in from_the_head {
-        if let Mode::Slots(used) = ahead? {
-            return Ok((used != mine).then_some(used));
-        }
-    }
-    Ok(None)
+    let mut slots = from_the_head.into_iter().filter_map(|ahead| match ahead {
+        Mode::Slots(used) => Some(used),
+        Mode::Exclusive | Mode::Shared => None,
+    });
+    slots.next().filter(|used| *used != mine)
 }
 
 /// What must happen before a ticket is gone, told by the numbers of other tickets. A holder is gone when whatever is
@@ -142,13 +144,13 @@ impl Needs {
     }
 }
 
-/// The circle that makes the wait of ticket 0, a request, endless: if everybody ends and enters who can, it still
+/// The cycle that makes the wait of ticket 0, a request, endless: if everybody ends and enters who can, it still
 /// cannot enter, and that is because of itself. None if it can, or if others wait for each other with no regard to it.
 ///
-/// The first of the circle is in the way of the request, each other in the way of one before it or inside of it, and
+/// The first of the cycle is in the way of the request, each other in the way of one before it or inside of it, and
 /// the request is inside of the one that has nobody inside of it. Where all who take a slot are in the way for ever,
 /// all of them are told.
-pub fn circle(needs: &[Needs]) -> Option<Vec<usize>> {
+pub fn cycle(needs: &[Needs]) -> Option<Vec<usize>> {
     let mut gone = vec![false; needs.len()];
     loop {
         let mut moved = false;
@@ -185,14 +187,14 @@ pub fn circle(needs: &[Needs]) -> Option<Vec<usize>> {
     distances[0]?;
     let leads_back = |other: &usize| !gone[*other] && distances[*other].is_some();
     let mut told = vec![false; needs.len()];
-    let mut circle = Vec::new();
+    let mut cycle = Vec::new();
     let mut untold = vec![0];
     while let Some(at) = untold.pop() {
         if told[at] {
             continue;
         }
         told[at] = true;
-        circle.push(at);
+        cycle.push(at);
         let all = needs[at].all.iter().copied().filter(leads_back);
         // One that blocks is cause enough: the one from which it is not far to the request.
         let nearest = all.min_by_key(|other| {
@@ -208,8 +210,8 @@ pub fn circle(needs: &[Needs]) -> Option<Vec<usize>> {
             None => untold.extend(some.rev()),
         }
     }
-    circle.remove(0);
-    Some(circle)
+    cycle.remove(0);
+    Some(cycle)
 }
 
 /// The smallest slot that none of the holders has.
@@ -223,8 +225,6 @@ pub fn smallest_free(taken: &[u32]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -298,9 +298,13 @@ mod tests {
         line[at].names.iter().all(|name| {
             let ahead = line[..at].iter().enumerate().rev();
             let ahead = ahead.filter(|(_, other)| other.names.contains(name));
-            let ahead = ahead.map(|(place, other)| Ok::<_, Infallible>((other.mode, place)));
-            let Ok(way) = way(line[at].mode, ahead);
-            way == Way::Free
+            let mut way = Way::new(line[at].mode);
+            for (place, other) in ahead {
+                if way.meet(other.mode, place).is_break() {
+                    break;
+                }
+            }
+            way.blocking().is_empty()
         })
     }
 
@@ -379,10 +383,10 @@ mod tests {
             [newest].into_iter().chain(0..newest).map(of).collect()
         }
 
-        /// Each of the circle waits for the next or has it inside, and the request is inside of the last; unless some
+        /// Each of the cycle waits for the next or has it inside, and the request is inside of the last; unless some
         /// of it is about slots, of which there may be several.
-        fn check_circle(&self, newest: usize, circle: &[usize]) -> Result<(), TestCaseError> {
-            let at: Vec<usize> = circle.iter().map(|number| number - 1).collect();
+        fn check_cycle(&self, newest: usize, cycle: &[usize]) -> Result<(), TestCaseError> {
+            let at: Vec<usize> = cycle.iter().map(|number| number - 1).collect();
             prop_assert!(!at.contains(&newest));
             let around = self.inside_of[newest];
             let ends: Vec<_> = at
@@ -458,10 +462,7 @@ mod tests {
         /// stands there.
         #[test]
         fn all_in_a_line_say_one_number_of_slots(modes in proptest::collection::vec(mode(), 1..20), leaves in proptest::collection::vec(any::<prop::sample::Index>(), 20)) {
-            let refusal = |mode, line: &mut dyn Iterator<Item = &Mode>| {
-                let Ok(refusal) = other_slots(mode, line.map(|ahead| Ok::<_, Infallible>(*ahead)));
-                refusal
-            };
+            let refusal = |mode, line: &mut dyn Iterator<Item = &Mode>| other_slots(mode, line.copied());
             let mut line: Vec<Mode> = Vec::new();
             for (new, leave) in modes.into_iter().zip(leaves) {
                 let refused = refusal(new, &mut line.iter());
@@ -485,7 +486,7 @@ mod tests {
         /// would be for ever, and go in any order: who is told would have brought all to a stop, himself included, and
         /// without those all get through.
         #[test]
-        fn who_closes_a_circle_is_told_and_nobody_else(arrivals in prop_oneof![arrivals(), crowd()], choices in proptest::collection::vec(any::<prop::sample::Index>(), 40)) {
+        fn who_closes_a_cycle_is_told_and_nobody_else(arrivals in prop_oneof![arrivals(), crowd()], choices in proptest::collection::vec(any::<prop::sample::Index>(), 40)) {
             let mut world = World::default();
             let mut choices = choices.into_iter();
             for ticket in arrivals {
@@ -498,10 +499,10 @@ mod tests {
                     world.line[newest].held = true;
                     continue;
                 }
-                let circle = circle(&world.needs());
-                prop_assert_eq!(circle.is_some(), !world.drains(newest), "{:?}", world);
-                if let Some(circle) = circle {
-                    world.check_circle(newest, &circle)?;
+                let cycle = cycle(&world.needs());
+                prop_assert_eq!(cycle.is_some(), !world.drains(newest), "{:?}", world);
+                if let Some(cycle) = cycle {
+                    world.check_cycle(newest, &cycle)?;
                     world.line.pop();
                     world.inside_of.pop();
                 }

@@ -85,6 +85,9 @@ pub fn obstacle<E>(
             Standing::Supervised => obstacle
                 .bytes
                 .extend(byte(mark, |mark| Some(mark.supervisor))),
+            // Ahead of one that has entered: it was stopped when it could have. Whether it enters or gives up, a slot is free or
+            // is not.
+            Standing::Waiting => obstacle.bytes.extend(byte(mark, |mark| Some(mark.waiting))),
             Standing::Orphaned => {
                 // Nobody is left who would give the byte back when the lease is forced away.
                 obstacle.is_unguarded = true;
@@ -155,6 +158,35 @@ mod tests {
     fn a_living_holder_is_watched_and_nothing_else() {
         let found = found(Standing::Supervised, Some(11));
         assert_eq!(found.bytes, [(7, 2)]);
+        assert!(!found.is_unguarded && found.again.is_none());
+    }
+
+    #[test]
+    fn a_waiter_that_could_have_entered_is_watched_as_the_holders_are() {
+        let moment = Expiry {
+            boot_id: None,
+            boot: None,
+            wall: 0,
+        };
+        let terms = Terms {
+            expiry: moment,
+            earliest_end: None,
+            mark: Some(MARK),
+        };
+        let slots = Mode::Slots(2);
+        let other = |id, standing| InTheWay {
+            id,
+            mode: slots,
+            standing,
+            terms: &terms,
+        };
+        let ahead = [
+            other(10, Standing::Waiting),
+            other(11, Standing::Supervised),
+        ];
+        let remaining = |_: &Expiry| Duration::ZERO;
+        let Ok(found) = obstacle(slots, &ahead, remaining, |_| Ok::<_, Infallible>(None));
+        assert_eq!(found.bytes, [(7, 1), (7, 2)]);
         assert!(!found.is_unguarded && found.again.is_none());
     }
 
