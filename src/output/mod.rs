@@ -243,6 +243,9 @@ pub fn orphan_of(held: &Held) -> String {
 /// How many processes of an orphan are named in a line.
 const MOST_NAMED: usize = 3;
 
+/// How many numbers of processes one would type or copy.
+const MOST_ENDED: usize = 16;
+
 /// `pid 815 (sleep 600), pid 816 (sleep 600), pid 817 (sleep 600), 2 more`; none where none is seen.
 pub fn processes(orphan: &Orphan) -> Option<String> {
     let all = &orphan.processes;
@@ -271,18 +274,19 @@ pub fn orphans_end(name: &LockName, held: &Held, orphan: &Orphan) -> String {
 /// has nobody to tell, and waits for them.
 pub fn what_ends(name: &LockName, orphan: &Orphan) -> (String, &'static str) {
     let all = &orphan.processes;
-    if orphan.rest.is_zero() && (1..=MOST_NAMED).contains(&all.len()) {
+    if orphan.rest.is_zero() && (1..=MOST_ENDED).contains(&all.len()) {
         let pids: Vec<String> = all.iter().map(|one| one.pid.to_string()).collect();
+        // TERM can be ignored.
         let caveat = if orphan.are_all {
-            ""
+            ", if need be with -9"
         } else {
-            ", if there are no others"
+            ", if need be with -9, if there are no others"
         };
         return (format!("kill {}", pids.join(" ")), caveat);
     }
     let name = holder::as_word(name.as_str());
     (
-        format!("release --force --now {name}"),
+        format!("tenure release --force --now {name}"),
         ", though they may work on",
     )
 }

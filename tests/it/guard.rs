@@ -238,7 +238,7 @@ fn who_is_refused_because_of_an_orphan_reads_who_it_is_and_what_ends_it() {
     let (killed, orphan) = lone_orphan(&sandbox, "1h");
     let held = format!(
         "A is held by processes of root@*'s run (pid {killed}, killed): pid {orphan} (sleep 61); \
-         for * at the most; kill {orphan} ends it"
+         for * at the most; kill {orphan} ends it, if need be with -9"
     );
     let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
     let location = sandbox.db();
@@ -272,7 +272,9 @@ fn status_tells_of_an_orphan_who_it_is_and_what_ends_it() {
         .exits(0)
         .prints_with(&format!(", pid {killed} (killed)\n"))
         .prints_with(&format!("\n  processes   pid {orphan} (sleep 61)\n"))
-        .prints_with(&format!("\n  to end it   kill {orphan}\n"));
+        .prints_with(&format!(
+            "\n  to end it   kill {orphan}, if need be with -9\n"
+        ));
     sandbox.holder("B");
     let of_b = sandbox.tenure().args(["status", "--json", "B"]).run();
     assert_eq!(of_b.json()[0]["processes"], serde_json::Value::Null);
@@ -295,7 +297,7 @@ fn of_an_orphan_with_many_processes_some_are_named_and_the_others_counted() {
     let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
     outcome.exits(75).says(
         "A is held by processes of root@*'s run (pid *, killed): pid * (sleep 6*), pid * (sleep 6*), pid * (sleep 6*), \
-         2 more; for * at the most; release --force --now A ends it, though they may work on (in *); --wait waits for it",
+         2 more; for * at the most; kill * * * * * ends it, if need be with -9 (in *); --wait waits for it",
     );
     let force = ["release", "--force", "--now", "A"];
     sandbox.tenure().args(force).run().exits(0);
@@ -314,12 +316,12 @@ fn who_cannot_see_an_orphans_processes_reads_nothing_that_is_wrong() {
     let outcome = stranger().args(["status", "A"]).run();
     outcome
         .exits(0)
-        .prints_with("\n  to end it   release --force --now A, though they may work on\n");
+        .prints_with("\n  to end it   tenure release --force --now A, though they may work on\n");
     assert!(!outcome.stdout.contains("\n  processes"), "{outcome:#?}");
     let outcome = stranger().args(["run", "A", "--", "true"]).run();
     outcome.exits(75).says(&format!(
         "A is held by processes of root@*'s run (pid {killed}, sh -c *, killed); for * at the most; \
-         release --force --now A ends it, though they may work on (in *); --wait waits for it"
+         tenure release --force --now A ends it, though they may work on (in *); --wait waits for it"
     ));
 }
 
@@ -337,7 +339,7 @@ fn who_may_not_see_all_processes_reads_that_there_may_be_others() {
         if one {
             outcome.exits(75).says(
                 "A is held by processes of 42421@*'s run (pid *, killed): pid * (sleep 61); for * at the most; \
-                 kill * ends it, if there are no others (in *); --wait waits for it",
+                 kill * ends it, if need be with -9, if there are no others (in *); --wait waits for it",
             );
         }
         one
@@ -375,7 +377,7 @@ fn a_forced_release_that_waits_for_an_orphan_says_who_it_is_and_what_ends_it() {
     kill(orphan);
     release.wait().exits(0).says(&format!(
         "waiting until processes of root@*'s run (pid {killed}, killed) end by themselves: pid {orphan} (sleep 61); \
-         for * at the most; kill {orphan} ends it; A is revoked (--now does not wait)"
+         for * at the most; kill {orphan} ends it, if need be with -9; A is revoked (--now does not wait)"
     ));
     assert!(!sandbox.is_busy("A"));
 }
@@ -392,7 +394,7 @@ fn a_lock_that_was_taken_from_an_orphan_does_not_rest() {
     // To kill it would not do: the lock would rest.
     let outcome = sandbox.tenure().args(["run", "A", "--", "true"]).run();
     outcome.exits(75).says(
-        "*; for 1h at the most; release --force --now A ends it, though they may work on (in *",
+        "*; for 1h at the most; tenure release --force --now A ends it, though they may work on (in *",
     );
     let release = sandbox.tenure().args(["release", "--force", "A"]).start();
     until(SOON, "it is revoked", || {

@@ -379,3 +379,70 @@ fn a_link_that_is_laid_anew_takes_the_lock_away() {
         },
     );
 }
+
+/// SQLite's last connection removes the side files when it closes, having written all into the file. Who holds a lock without a
+/// connection, by a descriptor or as an orphan, is no reason to doubt that.
+#[test]
+fn a_backup_while_nothing_but_descriptors_and_orphans_hold_locks_is_in_nobodys_way() {
+    let backup =
+        "import sqlite3; c = sqlite3.connect('l.db'); c.backup(sqlite3.connect('copy')); c.close()";
+    let by_descriptor = "exec 9<>l.db-guard; tenure acquire --fd 9 A >token; echo ready; read x; tenure release --fd 9; exit 0";
+    let orphan = "tenure run --ttl 1h A -- sh -c 'setsid sh -c \"echo ready; exec sleep 600\" & wait' & read x; exit 0";
+    for_each([by_descriptor, orphan], |script| {
+        let sandbox = Sandbox::new();
+        sandbox.fence("A");
+        let holder = sandbox.sh(script).start_ready();
+        if script == orphan {
+            let run = sandbox.status()[0]["pid"].to_string();
+            sandbox.program("kill").args(["-9", &run]).run().exits(0);
+            until(SOON, "it is an orphan", || {
+                sandbox.status()[0]["state"] == "orphaned"
+            });
+        }
+        sandbox
+            .program("python3")
+            .args(["-c", backup])
+            .run()
+            .exits(0);
+        assert!(
+            !sandbox.path("l.db-wal").exists(),
+            "it was the last connection"
+        );
+        let next = sandbox.tenure().args(["run", "B", "--", "true"]).run();
+        next.exits(0).says_nothing().took(..ms(5_000));
+        assert!(sandbox.is_busy("A"));
+        holder.end().exits(0);
+        assert!(script == orphan || !sandbox.is_busy("A"));
+    });
+}
+
+/// The other half: what was in them is lost.
+#[test]
+fn a_log_that_somebody_removed_is_missed_though_nobody_has_the_database_open() {
+    let sandbox = Sandbox::new();
+    sandbox.fence("A");
+    let script = "exec 9<>l.db-guard; tenure acquire --fd 9 A >token; rm l.db-wal l.db-shm; echo ready; read x; exit 0";
+    let holder = sandbox.sh(script).start_ready();
+    let next = sandbox
+        .tenure()
+        .args(["run", "A", "--", "touch", "ran"])
+        .run();
+    next.is_store_error("cannot use *: its side files were deleted while processes hold locks of it, and they have not ended: pid *");
+    assert!(!sandbox.path("ran").exists());
+    holder.end().exits(0);
+    sandbox.fence("A");
+}
+
+#[test]
+fn a_database_that_is_emptied_under_a_holder_stops_it_and_status_says_so() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'sleep 1; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let words = ["run", "A", "--", "sh", "-c", script];
+    let holder = sandbox.tenure().args(words).start_ready();
+    fs::write(sandbox.db(), "").expect("it is there");
+    let status = sandbox.tenure().arg("status").run();
+    status.is_store_error("cannot read *: it was emptied while processes hold locks of it: pid *");
+    let next = sandbox.tenure().args(["run", "A", "--", "true"]).start();
+    holder.wait().exits(76);
+    next.wait().exits(0);
+}

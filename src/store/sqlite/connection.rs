@@ -184,11 +184,16 @@ fn open_to_read(path: &Path) -> Result<Connection> {
         std::fs::metadata(&index).with_context(|| format!("cannot read {}", index.display()))?;
         return Ok(Connection::open_with_flags(path, flags)?);
     }
-    let uri = immutable_uri(path)?;
-    Ok(Connection::open_with_flags(
-        uri,
-        flags | OpenFlags::SQLITE_OPEN_URI,
-    )?)
+    open_alone(path)
+}
+
+/// Opens the file alone, without a log: it is read as it is, no side file is made, and nothing is locked.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_alone(path: &Path) -> Result<Connection> {
+    let flags = FLAGS | OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Ok(Connection::open_with_flags(immutable_uri(path)?, flags)?)
 }
 
 /// Everything but the plainest is written by its number: what the path means is not for the URI to say.

@@ -18,11 +18,11 @@ use rustix::fs::{
     Access, AtFlags, CWD, Mode, RenameFlags, Statx, StatxFlags, access, renameat_with, statfs,
     statx,
 };
-use rustix::process::umask;
+use rustix::process::{Flock, FlockType, fcntl_getlk, umask};
 
 use super::connection::{self, Deadline, SETTLING};
 use super::strangers;
-use super::ticket::BOOT_JUMP;
+use super::ticket::{BOOT_JUMP, inode_to_sql};
 use super::trust::{BESIDE, check_owner};
 use crate::chance;
 use crate::clock::Clock;
@@ -329,17 +329,27 @@ pub fn update(path: &Path, vouches: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether anybody holds a lock or waits for one whose ticket may be a `run`'s: that of `acquire` is known to be none, where
-/// bytes tell.
+/// Whether a process of the older program is at work on a ticket: one that may be a `run`'s, where no bytes tell. Orphans, those
+/// who keep a descriptor open, and bytes that no row names are in nobody's way.
 fn is_in_use(path: &Path, transaction: &Transaction<'_>, vouches: bool) -> Result<bool> {
     if !vouches {
         return Ok(transaction.prepare("select 1 from ticket")?.exists([])?);
     }
-    match Guard::open_to_ask(path) {
-        Ok(guard) => Ok(guard.has_living_tickets()?),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
+    let guard = match Guard::open_to_ask(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    let mut statement = transaction.prepare(
+        "select waiting_byte, supervisor_byte from ticket
+         where guard_inode = ?1 and supervisor_byte is not tree_byte",
+    )?;
+    let mut rows = statement.query([inode_to_sql(guard.inode())])?;
+    while let Some(row) = rows.next()? {
+        if guard.is_locked(row.get(0)?)? || guard.is_locked(row.get(1)?)? {
+            return Ok(true);
+        }
     }
+    Ok(false)
 }
 
 /// Refuses a side file of a database, which an empty one would be filled for one.
@@ -496,23 +506,24 @@ impl Identity {
 }
 
 fn at(path: &Path) -> rustix::io::Result<Statx> {
-    let what = StatxFlags::INO | StatxFlags::BTIME;
+    let what = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::SIZE;
     statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, what)
 }
 
-/// Whether the path still leads to this file, and its side files are those that it was opened with.
+/// Whether the path still leads to this file, somebody has not emptied it, and its side files are those that it was opened with.
 ///
 /// # Errors
 /// It cannot be told.
 pub fn is_in_place(path: &Path, identity: Identity) -> io::Result<bool> {
-    let is = |path: &Path, known: (u64, u64)| match at(path) {
-        Ok(file) => Ok(known == device_and_inode(&file)),
+    // Of no length, a database is nobody's any more; a log may be.
+    let is = |path: &Path, known: (u64, u64), least: u64| match at(path) {
+        Ok(file) => Ok(known == device_and_inode(&file) && file.stx_size >= least),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
         Err(error) => Err(io::Error::from(error)),
     };
-    let mut in_place = is(path, identity.database)?;
+    let mut in_place = is(path, identity.database, 1)?;
     for (ending, known) in SIDE_FILES.iter().zip(identity.side.iter().flatten()) {
-        in_place = in_place && is(&beside(path, ending), *known)?;
+        in_place = in_place && is(&beside(path, ending), *known, 0)?;
     }
     Ok(in_place)
 }
@@ -550,6 +561,41 @@ fn loss(path: &Path, guard: &Guard) -> Result<Option<Loss>> {
     Ok(is_lost.then_some(Loss::SideFiles))
 }
 
+/// Who holds locks of a database that is empty now, in words; none if nobody does, or that is unknown.
+pub fn holders_of_emptied(path: &Path) -> Option<String> {
+    let guard = Guard::open_to_ask(path).ok()?;
+    let bytes = guard.unknown_bytes(&HashSet::new()).ok()?;
+    let who = strangers::of(guard.inode(), &bytes);
+    (!bytes.is_empty()).then(|| who.map_or_else(String::new, |who| format!(": {who}")))
+}
+
+/// The bytes of a database on which SQLite locks it as long as a connection is open in WAL mode
+/// (<https://sqlite.org/fileformat2.html>, "The Lock-Byte Page"; `SHARED_FIRST` and `SHARED_SIZE` in its `os.h`).
+const CONNECTIONS: (u64, u64) = (0x4000_0002, 510);
+
+/// Whether SQLite itself has removed the side files, as its last connection does when it closes, such as that of a backup. It
+/// has written all that they said into the file before: no lease is forgotten that lives without a connection, by an orphan or by
+/// a descriptor that somebody keeps open. Otherwise whoever removed them left a connection behind, or a file that is behind
+/// the last number.
+fn has_lost_nothing(path: &Path, guard: &Guard) -> bool {
+    let is_open = || -> io::Result<bool> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(path)?;
+        let mut lock = Flock::from(FlockType::WriteLock);
+        (lock.start, lock.length) = CONNECTIONS;
+        Ok(fcntl_getlk(&file, &lock)?.is_some())
+    };
+    let is_as_left = || -> Result<bool> {
+        let serial: i64 =
+            connection::open_alone(path)?
+                .query_row("select serial from store", [], |row| row.get(0))?;
+        Ok(guard.note()?.is_some_and(|note| note.is_of(serial)))
+    };
+    is_open().is_ok_and(|is| !is) && is_as_left().is_ok_and(|is| is)
+}
+
 /// Waits for the holders of a database whose side files were deleted, or which is no more in its place: what they have
 /// committed is lost to whoever opens it now, but not to the kernel.
 ///
@@ -563,14 +609,14 @@ pub fn wait_for_lost_holders(path: &Path) -> Result<()> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other.with_context(why)?,
         };
-        let loss = loss(path, &guard)?;
+        let loss = loss(path, &guard).with_context(|| format!("cannot use {}", path.display()))?;
         // In this order: whoever is in the middle of [`take_place`] has removed the one side file, and not yet the others.
         if loss.is_none() && !guard.is_creation_locked().with_context(why)? {
             return Ok(());
         }
         let lives = guard.has_living_tickets().with_context(why)?;
         match loss {
-            Some(Loss::SideFiles) if !lives => return Ok(()),
+            Some(Loss::SideFiles) if !lives || has_lost_nothing(path, &guard) => return Ok(()),
             Some(Loss::Place) if !lives && take_place(path)? => return Ok(()),
             _ => {}
         }
@@ -658,12 +704,13 @@ pub fn make(path: &Path, clock: &Clock) -> Result<()> {
             if !guard.has_living_tickets().with_context(why)? {
                 break (guard, content);
             }
-            obstacle = "it was deleted while processes hold locks of it, and they have not ended";
+            obstacle = "it was deleted or emptied while processes hold locks of it, and they have not ended";
         }
         // Whoever pauses does not keep the byte: he may be stopped.
         drop(guard);
         if Instant::now() > deadline {
-            bail!("cannot make {}: {obstacle}", path.display());
+            let who = holders_of_emptied(path).unwrap_or_default();
+            bail!("cannot make {}: {obstacle}{who}", path.display());
         }
         wait::pause_unless_interrupted(LOOK)?;
     };

@@ -160,7 +160,15 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         let content = file::peek(&path)?;
         match (content, purpose) {
             (Content::Database | Content::Older, _) => {}
-            (Content::Empty | Content::Unfinished, Purpose::Look) => return Ok(None),
+            (Content::Empty | Content::Unfinished, Purpose::Look) => {
+                if let Some(who) = file::holders_of_emptied(&path) {
+                    bail!(
+                        "cannot read {}: it was emptied while processes hold locks of it{who}",
+                        path.display()
+                    );
+                }
+                return Ok(None);
+            }
             (_, Purpose::Change | Purpose::Look) => return missing(&path, named, purpose),
             _ => {
                 file::make(&path, &clock)?;

@@ -29,7 +29,10 @@ struct Known {
 pub fn of(inode: u64, bytes: &[i64]) -> Option<String> {
     let wanted = bytes.iter().map(|byte| (inode, *byte)).collect();
     let (pids, _) = lockers(&wanted);
-    locks::show(&pids.into_values().flatten().collect())
+    let mut pids: BTreeSet<i32> = pids.into_values().flatten().collect();
+    // Who asks may have inherited the descriptor of one.
+    pids.remove(&own());
+    locks::show(&pids)
 }
 
 /// Finds the processes of orphans, as far as they can be seen from here.
@@ -49,10 +52,9 @@ pub fn find_orphans(held: &mut [Held]) {
     if !is_fresh {
         let (mut pids, are_all) = lockers(&wanted);
         // Who asks may be one of them, and is about to end.
-        let own = i32::try_from(std::process::id()).unwrap_or_default();
         let named = wanted.iter().map(|byte| {
             let pids = pids.remove(byte).unwrap_or_default().into_iter();
-            let pids = pids.filter(|pid| *pid != own).take(MOST_OF_ORPHAN);
+            let pids = pids.filter(|pid| *pid != own()).take(MOST_OF_ORPHAN);
             (*byte, pids.map(holder::process).collect())
         });
         *known = Some(Known {
@@ -69,6 +71,10 @@ pub fn find_orphans(held: &mut [Held]) {
         orphan.processes = processes.cloned().unwrap_or_default();
         orphan.are_all = known.are_all;
     }
+}
+
+fn own() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or_default()
 }
 
 /// Who has locked which of these bytes, and whether nobody else can have.
