@@ -34,6 +34,7 @@ pub use self::file::{is_local, make_directories};
 use self::line::{Found, Line, Seen};
 pub use self::strangers::find_orphans;
 use self::ticket::{Grant, Rules, Ticket};
+use self::trust::Place;
 use super::record;
 use super::{
     Answer, Backlog, Durability, History, Keeping, Look, Obstacle, Purpose, Query, Shown, Store,
@@ -175,7 +176,10 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
                 continue;
             }
         }
-        trust::check_side_files(&path, Purpose::Look)?;
+        let Some(place) = Place::of(&path)? else {
+            continue;
+        };
+        place.check_before()?;
         if purpose != Purpose::Look {
             let may_write = rustix::fs::access(&path, Permission::WRITE_OK);
             may_write
@@ -184,10 +188,10 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
             file::wait_for_lost_holders(&path)?;
         }
         if matches!(purpose, Purpose::Take(_)) {
-            trust::check_database(&path)?;
+            place.check_database()?;
         }
         if purpose != Purpose::Look {
-            trust::claim_side_files(&path, purpose)?;
+            place.claim(purpose)?;
         }
         if content == Content::Older {
             file::update(&path, vouches)?;
@@ -196,8 +200,8 @@ pub fn open(named: Option<&Path>, purpose: Purpose) -> Result<Option<SqliteStore
         let Some(identity) = file::identity(&path)? else {
             continue;
         };
-        let Some(mut store) = SqliteStore::open(&path, purpose, identity, vouches, clock.clone())?
-        else {
+        let opened = SqliteStore::open(&place, purpose, identity, vouches, clock.clone());
+        let Some(mut store) = opened? else {
             continue;
         };
         store.link = (called != path).then_some(called);
@@ -327,12 +331,13 @@ fn renew_guard(guard: &mut Option<Guard>, database: &Path, purpose: Purpose) -> 
 impl SqliteStore {
     /// None when the path leads to another file by now.
     fn open(
-        path: &Path,
+        place: &Place,
         purpose: Purpose,
         identity: Identity,
         vouches: bool,
         clock: Clock,
     ) -> Result<Option<Self>> {
+        let path = place.path();
         let why = || format!("cannot open {}", path.display());
         let may_write = rustix::fs::access(path, Permission::WRITE_OK);
         let patience = Deadline::new();
@@ -351,7 +356,7 @@ impl SqliteStore {
             return Ok(None);
         }
         // Those that SQLite has made or found by now, before a word is written into them.
-        trust::check_side_files(path, purpose)?;
+        place.check_all(purpose)?;
         let identity = match identity.with_side_files(path) {
             Ok(identity) => identity,
             // Of a file that was opened to be read, or whose journal somebody changed: it is all there is.
@@ -462,7 +467,9 @@ impl SqliteStore {
                 }
                 _ if connection::is_unsettled(&error) && began.elapsed() < SETTLING => {
                     wait::pause(BUSY_PAUSE);
-                    trust::claim_side_files(&self.path, self.purpose)?;
+                    if let Some(place) = Place::of(&self.path)? {
+                        place.claim(self.purpose)?;
+                    }
                     self.connection = connection::open(&self.path, true, &self.patience)
                         .with_context(|| format!("cannot open {}", self.path.display()))?;
                     set_durability(&self.connection, self.durability())?;

@@ -4,7 +4,7 @@
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::Mode;
@@ -56,81 +56,110 @@ pub fn check_owner(path: &Path, owner: u32, also: Option<u32>) -> Result<()> {
     Ok(())
 }
 
-/// As [`check_owner`], of the database itself.
-///
-/// # Errors
-/// As [`check_owner`].
-pub fn check_database(path: &Path) -> Result<()> {
-    let why = || format!("cannot use {}", path.display());
-    let database = fs::symlink_metadata(path).with_context(why)?;
-    check_owner(path, database.uid(), None).with_context(why)
-}
-
-/// Refuses side files of which the database's owner could know nothing: links, what is no file, another user's where
-/// others may make files than those who may write to the database, and for whoever is going to write, what more users may
-/// read or write than that.
-///
-/// # Errors
-/// There is one; the message says which, and why. Or that cannot be told.
-pub fn check_side_files(path: &Path, purpose: Purpose) -> Result<()> {
-    let Some(place) = Place::of(path)? else {
-        return Ok(());
-    };
-    for ending in BESIDE {
-        place.check(path, ending, purpose)?;
-    }
-    Ok(())
-}
-
-/// Where everybody may make files: makes those that SQLite would, which nobody else can make then, and nobody else
-/// remove where the directory is sticky; or finds that they are there and are to be trusted. Otherwise somebody could lay his
-/// own there for the moment at which SQLite opens them, and take it away before the next look. The journal stays empty, and
-/// is none.
-///
-/// # Errors
-/// They cannot be made, or as [`check_side_files`].
-pub fn claim_side_files(path: &Path, purpose: Purpose) -> Result<()> {
-    let Some(place) = Place::of(path)?.filter(|place| place.around.mode() & FOR_ALL != 0) else {
-        return Ok(());
-    };
-    for ending in OF_SQLITE {
-        let mut tries = 0..TRIES;
-        while !place.claim(path, ending)? && !place.check(path, ending, purpose)? {
-            if tries.next().is_none() {
-                bail!(
-                    "cannot use {}: another user makes {} again and again",
-                    path.display(),
-                    beside(path, ending).display()
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
 /// How often a file may be gone that was there when it was to be made.
 const TRIES: usize = 100;
 
 /// A database and the directory in which it is.
-struct Place {
+pub struct Place {
+    path: PathBuf,
     database: Metadata,
     around: Metadata,
 }
 
 impl Place {
     /// None where there is no database.
-    fn of(path: &Path) -> Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn of(path: &Path) -> Result<Option<Self>> {
         let why = || format!("cannot use {}", path.display());
         let database = match fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.with_context(why)?,
         };
         let around = directory_of(path).with_context(why)?;
-        Ok(Some(Self { database, around }))
+        Ok(Some(Self {
+            path: path.to_owned(),
+            database,
+            around,
+        }))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Nobody makes files here but the caller and root.
+    fn is_private(&self) -> bool {
+        self.around.mode() & (FOR_ALL | FOR_GROUP) == 0 && [own(), 0].contains(&self.around.uid())
+    }
+
+    /// As [`check_owner`], of the database itself.
+    ///
+    /// # Errors
+    /// As [`check_owner`].
+    pub fn check_database(&self) -> Result<()> {
+        if self.around.mode() & FOR_ALL == 0 {
+            return Ok(());
+        }
+        check_owner(&self.path, self.database.uid(), None)
+            .with_context(|| format!("cannot use {}", self.path.display()))
+    }
+
+    /// Refuses side files of which the database's owner could know nothing, before SQLite comes near them: links, what is no
+    /// file, another user's where others may make files than those who may write to the database.
+    ///
+    /// # Errors
+    /// There is one; the message says which, and why. Or that cannot be told.
+    pub fn check_before(&self) -> Result<()> {
+        // There is nobody who would lay any.
+        if self.is_private() {
+            return Ok(());
+        }
+        self.check_all(Purpose::Look)
+    }
+
+    /// The same of those that SQLite has opened or made, and for whoever is going to write, what more users may read or write
+    /// than the database.
+    ///
+    /// # Errors
+    /// As [`Self::check_before`].
+    pub fn check_all(&self, purpose: Purpose) -> Result<()> {
+        for ending in BESIDE {
+            self.check(ending, purpose)?;
+        }
+        Ok(())
+    }
+
+    /// Where everybody may make files: makes those that SQLite would, which nobody else can make then, and nobody else
+    /// remove where the directory is sticky; or finds that they are there and are to be trusted. Otherwise somebody could lay
+    /// his own there for the moment at which SQLite opens them, and take it away before the next look. The journal stays empty,
+    /// and is none.
+    ///
+    /// # Errors
+    /// They cannot be made, or as [`Self::check_before`].
+    pub fn claim(&self, purpose: Purpose) -> Result<()> {
+        if self.around.mode() & FOR_ALL == 0 {
+            return Ok(());
+        }
+        for ending in OF_SQLITE {
+            let mut tries = 0..TRIES;
+            while !self.make(ending)? && !self.check(ending, purpose)? {
+                if tries.next().is_none() {
+                    bail!(
+                        "cannot use {}: another user makes {} again and again",
+                        self.path.display(),
+                        beside(&self.path, ending).display()
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether there is a side file of this ending, which then is to be trusted.
-    fn check(&self, path: &Path, ending: &str, purpose: Purpose) -> Result<bool> {
+    fn check(&self, ending: &str, purpose: Purpose) -> Result<bool> {
+        let path = &self.path;
         let side = beside(path, ending);
         let found = match fs::symlink_metadata(&side) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -147,8 +176,8 @@ impl Place {
     }
 
     /// Makes a side file; false where there is one.
-    fn claim(&self, path: &Path, ending: &str) -> Result<bool> {
-        let side = beside(path, ending);
+    fn make(&self, ending: &str) -> Result<bool> {
+        let side = beside(&self.path, ending);
         let made = {
             let _umask = OwnUmask::set(Mode::empty());
             OpenOptions::new()
